@@ -21,7 +21,7 @@ const EARLY: i64 = 30;
 const UNKNOWN_LIFETIME: i64 = 60;
 
 /// Credentials by the digest of what they were obtained for. What has expired is dropped, and those that expire first make room for new
-/// ones.
+/// ones. The place of one that is being obtained is never dropped: those that ask for it then would each obtain it.
 #[derive(Debug)]
 pub struct CredentialCache<T>(Mutex<Slots<T>>);
 
@@ -211,12 +211,22 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Drops what has expired, and more if there is too much.
+    /// Drops what has expired, and more if there is too much, but nothing that is in use.
     fn make_room(&mut self, now: i64) {
-        while let Some((&(until, _), &key)) = self.order.first_key_value() {
-            if until > now && self.by_key.len() <= MOST && self.bytes <= MOST_BYTES {
+        let (mut length, mut bytes, mut dropped) = (self.by_key.len(), self.bytes, Vec::new());
+        for (&(until, _), &key) in &self.order {
+            if until > now && length <= MOST && bytes <= MOST_BYTES {
                 break;
             }
+            // A request that obtains the credential, or waits for it, holds the slot.
+            let unused = self.by_key.get(&key).filter(|entry| Arc::strong_count(&entry.slot) == 1);
+            if let Some(entry) = unused {
+                length -= 1;
+                bytes = bytes.saturating_sub(entry.bytes);
+                dropped.push(key);
+            }
+        }
+        for key in dropped {
             self.remove(&key);
         }
     }

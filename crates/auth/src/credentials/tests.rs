@@ -139,7 +139,8 @@ async fn long_credentials_are_bounded_together_and_those_that_expire_first_go_fi
     }
     let (kept, places, bytes) = length(&cache);
     assert!(bytes <= MOST_BYTES && (400..1_000).contains(&kept) && kept == places, "{kept} {bytes}");
-    assert!(cache.known(&of_token("0"), 0).is_some() && cache.known(&of_token("999"), 0).is_none());
+    assert!(cache.known(&of_token("0"), 0).is_some() && cache.known(&of_token("998"), 0).is_none());
+    assert!(cache.known(&of_token("999"), 0).is_some(), "the newest is used, though it expires first");
     put(&cache, "huge", MOST_BYTES, 1_000_000, 0).await;
     assert!(cache.known(&of_token("huge"), 0).is_none() && cache.known(&of_token("0"), 0).is_some());
 }
@@ -152,4 +153,33 @@ async fn the_oldest_credentials_make_room_for_new_ones() {
     }
     assert_eq!(cache.known(&of_token("0"), 0), None);
     assert_eq!(cache.known(&of_token("1"), 0), Some(2));
+}
+
+/// The place of one that is being obtained expires before all of them.
+#[tokio::test]
+async fn a_cache_full_of_long_lived_credentials_takes_a_new_one_which_is_obtained_once() {
+    let (cache, issuer) = (CredentialCache::default(), Issuer::default());
+    for number in 0..MOST {
+        get(&cache, &issuer, &number.to_string(), 0, Some(3600)).await;
+    }
+    let (requests, gate) = (AtomicUsize::new(0), Semaphore::new(0));
+    let one = async || {
+        let obtain = async {
+            requests.fetch_add(1, Ordering::Relaxed);
+            let _passed = gate.acquire().await;
+            Ok::<_, &str>(Issued { credential: 7, expires: Some(3600) })
+        };
+        cache.get(of_token("new"), 1, obtain, || "shared").await
+    };
+    let others = async {
+        tokio::task::yield_now().await;
+        // Others that come meanwhile do not take its place.
+        get(&cache, &issuer, "other", 1, Some(3600)).await;
+        gate.add_permits(10);
+    };
+    let (first, second, ()) = tokio::join!(one(), one(), others);
+    assert_eq!((first, second, requests.load(Ordering::Relaxed)), (Ok(7), Ok(7), 1));
+    assert_eq!(cache.known(&of_token("new"), 1), Some(7));
+    assert!(cache.known(&of_token("other"), 1).is_some());
+    assert_eq!((length(&cache).0, cache.known(&of_token("0"), 1)), (MOST, None), "the oldest made room");
 }

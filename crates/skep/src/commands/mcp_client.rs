@@ -59,6 +59,8 @@ impl McpClient {
         let headers = headers(&server.headers)?;
         let options = HttpOptions { transport, headers: headers.clone(), ..HttpOptions::default() };
         let upstream = HttpUpstream::new(target, client, options);
+        // A server that refuses these headers says nothing of its state: there is nothing to wait for.
+        upstream.identify(&ClientContext::with_headers(headers.clone())).await?;
         let server = admission::ready(&mut upstream.state()).await?;
         let era = if server.eras.contains(Era::Modern) { Era::Modern } else { Era::Legacy };
         let mut client = Self { upstream, era, session: None, headers, requests: 0 };

@@ -97,4 +97,32 @@ fn what_cannot_be_called_is_one_clear_line() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/mcp", silent.local_addr().unwrap());
     skep(&["tools", &url, "--timeout", "1"]).refused(1, &["1s", "--timeout"]);
+    let url = without_token();
+    skep(&["tools", &url, "--timeout", "20"]).refused(1, &[&url, "401"]);
+    skep(&["call", &url, "t", "--header", "Authorization: Bearer x", "--timeout", "20"]).refused(1, &[&url, "401"]);
+}
+
+/// The URL of a server that takes no token.
+fn without_token() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut reader = BufReader::new(stream.unwrap());
+            let mut length = 0;
+            loop {
+                let mut line = String::new();
+                reader.read_line(&mut line).unwrap();
+                if line.trim().is_empty() {
+                    break;
+                }
+                let line = line.to_lowercase();
+                length = line.strip_prefix("content-length: ").map_or(length, |text| text.trim().parse().unwrap());
+            }
+            reader.read_exact(&mut vec![0; length]).unwrap();
+            let answer = "HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+            reader.get_mut().write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    url
 }

@@ -8,7 +8,8 @@
 //! | 5xx, no connection | failing: probed again with backoff, and by each call |
 //! | anything else | ready, legacy: sessions begin with `initialize` |
 //!
-//! What a client's probe fails with concerns that client only.
+//! What a client's probe fails with concerns that client only: a gateway may refuse one client and serve the next. A response that is no
+//! answer to `server/discover` says that the server is legacy only if it takes `initialize` in the name of that client.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,6 +21,7 @@ use skep_workload::backoff::Backoff;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use super::client_session::ClientSession;
 use super::credentials::{CredentialsError, SendError};
 use super::handshake::only_response;
 use super::{HttpUpstream, Transport, protocol_headers, unreachable_reason};
@@ -56,6 +58,8 @@ enum ProbeError {
     NeedsClient(CallError),
     /// Its response says nothing of it.
     Inconclusive(StatusCode),
+    /// It does not know `server/discover`, or does not serve the client.
+    NotAnswered(CallError),
     /// It cannot be called.
     Call(CallError),
 }
@@ -71,7 +75,7 @@ impl From<CallError> for ProbeError {
 impl From<ProbeError> for CallError {
     fn from(error: ProbeError) -> Self {
         match error {
-            ProbeError::NeedsClient(error) | ProbeError::Call(error) => error,
+            ProbeError::NeedsClient(error) | ProbeError::NotAnswered(error) | ProbeError::Call(error) => error,
             ProbeError::Inconclusive(status) => Self::Rejected(status),
         }
     }
@@ -82,7 +86,7 @@ impl From<ProbeError> for CallError {
 impl HttpUpstream {
     /// Begins to probe the server, unless that is in progress, it is ready, or it says nothing without a client.
     pub(super) fn start_probing(&self) {
-        let is_ready = matches!(&*self.state.borrow(), UpstreamState::Ready(_));
+        let is_ready = self.is_ready();
         let begin = |probing: &mut Probing| {
             let begins = !is_ready && *probing == Probing::Idle;
             if begins {
@@ -112,10 +116,37 @@ impl HttpUpstream {
             };
             changed.map_err(|_closed| CallError::NotSent)?;
         }
-        let probed = tokio::time::timeout(TIMEOUT, self.probe_once(client)).await;
-        let eras = probed.unwrap_or(Err(ProbeError::Call(CallError::Timeout))).map_err(CallError::from)?;
-        self.state.send_replace(UpstreamState::ready(eras));
+        let probed = tokio::time::timeout(TIMEOUT, self.eras_for(client)).await;
+        let eras = probed.unwrap_or(Err(CallError::Timeout))?;
+        self.set_unless_ready(UpstreamState::ready(eras));
         Ok(())
+    }
+
+    /// The eras of the server, as it shows them to a client.
+    async fn eras_for(&self, client: &ClientContext) -> Result<Eras, CallError> {
+        match self.probe_once(client).await {
+            Err(ProbeError::NotAnswered(error)) => {
+                let client = self.client_of(None, Some(client));
+                let is_legacy = self.is_initialized(&client).await || self.is_initialized_by_stream(&client).await;
+                is_legacy.then_some(Eras::Legacy).ok_or(error)
+            }
+            probed => Ok(probed?),
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        matches!(&*self.state.borrow(), UpstreamState::Ready(_))
+    }
+
+    /// Sets the state, unless another probe found the eras of the server meanwhile.
+    fn set_unless_ready(&self, new: UpstreamState) {
+        self.state.send_if_modified(|state| {
+            let is_set = !matches!(state, UpstreamState::Ready(_));
+            if is_set {
+                *state = new;
+            }
+            is_set
+        });
     }
 
     /// The server cannot be reached: it is probed until it can.
@@ -170,7 +201,7 @@ impl HttpUpstream {
                 Eras::Modern if self.is_initialized(&client).await => Ok(Eras::Both),
                 eras => Ok(eras),
             },
-            Err(_) => Ok(Eras::Legacy),
+            Err(error) => Err(ProbeError::NotAnswered(error)),
         }
     }
 
@@ -193,6 +224,15 @@ impl HttpUpstream {
         }
         is_initialized
     }
+
+    /// Whether a server that may be one of HTTP+SSE takes `initialize` by that. The stream is closed at once.
+    async fn is_initialized_by_stream(&self, client: &ClientContext) -> bool {
+        let initialize = Message::parse(INITIALIZE.into()).ok().filter(|_| self.transport.get().is_none());
+        let (Some(me), Some(initialize)) = (self.me.upgrade(), initialize) else { return false };
+        let session = ClientSession::new("probe".into(), initialize, client);
+        let opened = me.open_stream(&session).await;
+        opened.is_ok_and(|(_initialized, link)| link.is_some())
+    }
 }
 
 /// What a state says of why a server cannot be used.
@@ -211,10 +251,20 @@ async fn probe(upstream: Weak<HttpUpstream>) {
         let since = Instant::now();
         {
             let Some(upstream) = upstream.upgrade() else { return };
+            // A client may have found it ready while this waited.
+            if upstream.is_ready() {
+                upstream.probing.send_replace(Probing::Idle);
+                return;
+            }
             let probed = tokio::time::timeout(TIMEOUT, upstream.probe_once(&ClientContext::default())).await;
             let next = match probed.unwrap_or(Err(ProbeError::Call(CallError::Timeout))) {
                 Ok(eras) => {
-                    upstream.state.send_replace(UpstreamState::ready(eras));
+                    upstream.set_unless_ready(UpstreamState::ready(eras));
+                    Probing::Idle
+                }
+                Err(ProbeError::NotAnswered(why)) => {
+                    tracing::debug!(%why, "server does not know server/discover");
+                    upstream.set_unless_ready(UpstreamState::ready(Eras::Legacy));
                     Probing::Idle
                 }
                 Err(ProbeError::NeedsClient(why)) => {
@@ -227,19 +277,11 @@ async fn probe(upstream: Weak<HttpUpstream>) {
                 }
                 Err(ProbeError::Call(why)) => {
                     tracing::debug!(%why, "server not ready");
-                    // A client may have reached it meanwhile.
-                    upstream.state.send_if_modified(|state| {
-                        let is_failing = !matches!(state, UpstreamState::Ready(_));
-                        if is_failing {
-                            *state = UpstreamState::Failing(reason(&why));
-                        }
-                        is_failing
-                    });
+                    upstream.set_unless_ready(UpstreamState::Failing(reason(&why)));
                     Probing::Again
                 }
             };
-            let is_ready = matches!(&*upstream.state.borrow(), UpstreamState::Ready(_));
-            let next = if is_ready { Probing::Idle } else { next };
+            let next = if upstream.is_ready() { Probing::Idle } else { next };
             upstream.probing.send_replace(next);
             if next != Probing::Again {
                 return;

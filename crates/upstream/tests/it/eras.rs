@@ -110,6 +110,102 @@ async fn a_server_that_takes_clients_only_is_probed_in_the_name_of_one() {
     }
 }
 
+fn key(value: &'static str) -> ClientContext {
+    let header = (http::HeaderName::from_static("x-key"), http::HeaderValue::from_static(value));
+    ClientContext::with_headers(http::HeaderMap::from_iter([header]))
+}
+
+#[tokio::test]
+async fn what_the_probe_of_one_client_fails_with_says_nothing_of_the_server() {
+    let page = || http::Response::builder().header("content-type", "text/html").body(Body::full("<p>pay</p>")).unwrap();
+    let broken = || http::Response::builder().header("content-type", "application/json").body(Body::full("{")).unwrap();
+    for code in [400, 402, 404, 422, 302, 200, 0] {
+        let server = Server::start(move |got| match (got.header("x-key"), code) {
+            (None, _) => status(401),
+            (Some("good"), _) => discovered(got).unwrap_or_else(|| status(400)),
+            (Some(_), 0) => broken(),
+            (Some(_), 200) => page(),
+            (Some(_), code) => status(code),
+        })
+        .await;
+        let upstream = server.upstream();
+        for _ in 0..2 {
+            let refused = tokio::time::timeout(PATIENCE, upstream.identify(&key("bad"))).await.unwrap();
+            assert!(refused.is_err(), "{code}");
+            assert_eq!(*upstream.state().borrow(), UpstreamState::Starting, "{code}");
+        }
+        tokio::time::timeout(PATIENCE, upstream.identify(&key("good"))).await.unwrap().unwrap();
+        assert_eq!(*upstream.state().borrow(), UpstreamState::ready(Era::Modern), "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_legacy_server_that_takes_initialize_of_a_client_is_known_for_all() {
+    for by_stream in [false, true] {
+        let streams: Mutex<Vec<skep_net::BodySender>> = Mutex::default();
+        let server = Server::start(move |got| {
+            let is_posted = got.uri.path() == "/messages";
+            match got.what() {
+                _ if got.header("x-key").is_none() => status(401),
+                "GET" if by_stream => {
+                    let (sender, body) = Body::channel(4);
+                    sender.try_send("event: endpoint\ndata: /messages\n\n".into()).unwrap();
+                    streams.lock().unwrap().push(sender);
+                    events(body)
+                }
+                "initialize" if by_stream && is_posted => {
+                    let response = result(&got.body, &json!({ "protocolVersion": "2024-11-05" }));
+                    let written = format!("event: message\ndata: {response}\n\n");
+                    streams.lock().unwrap().last().unwrap().try_send(written.into()).unwrap();
+                    status(202)
+                }
+                _ if by_stream && is_posted => status(202),
+                _ if by_stream => status(405),
+                _ => handshake(got, "s").unwrap_or_else(|| status(400)),
+            }
+        })
+        .await;
+        let upstream = server.upstream();
+        tokio::time::timeout(PATIENCE, upstream.identify(&key("k"))).await.unwrap().unwrap();
+        assert_eq!(*upstream.state().borrow(), UpstreamState::ready(Era::Legacy), "by stream: {by_stream}");
+    }
+}
+
+/// The proxy itself is told that it comes too often, and later that there is nothing for it.
+#[tokio::test]
+async fn what_a_client_found_out_is_not_overwritten_by_a_probe_without_a_client() {
+    for is_probing in [false, true] {
+        let (held, asked) = (Arc::new(Mutex::new(None)), Mutex::new(0));
+        let kept = held.clone();
+        let server = Server::start(move |got| {
+            if got.header("x-key").is_some() {
+                return discovered(got).unwrap_or_else(|| status(400));
+            }
+            let mut asked = asked.lock().unwrap();
+            *asked += 1;
+            if *asked == 1 {
+                return status(429);
+            }
+            let (sender, body) = Body::channel(1);
+            *kept.lock().unwrap() = is_probing.then_some(sender);
+            http::Response::builder().status(404).header("content-type", "application/json").body(body).unwrap()
+        })
+        .await;
+        let upstream = server.upstream();
+        let mut state = upstream.state();
+        if is_probing {
+            server.wait(|_| held.lock().unwrap().is_some()).await;
+        }
+        tokio::time::timeout(PATIENCE, upstream.identify(&key("k"))).await.unwrap().unwrap();
+        assert_eq!(*state.borrow_and_update(), UpstreamState::ready(Era::Modern));
+        held.lock().unwrap().take();
+        let changed = tokio::time::timeout(std::time::Duration::from_millis(1500), state.changed()).await;
+        assert!(changed.is_err(), "{:?}", state.borrow());
+        let without = server.got().iter().filter(|got| got.header("x-key").is_none()).count();
+        assert_eq!(without, if is_probing { 2 } else { 1 }, "it is probed no more");
+    }
+}
+
 #[tokio::test]
 async fn a_response_that_says_nothing_of_the_era_is_not_remembered() {
     for busy in [429, 408, 407] {
