@@ -6,7 +6,8 @@
 //!
 //! The operator makes phase and conditions of these two fields: `status.conditions` is an array and has one writer. Nothing is written while nothing
 //! changed, so the time of the last check is that of the last report. Each replica watches the backends itself; where another one wrote something
-//! else, a replica waits one interval before it writes, by when both mostly see the same.
+//! else, a replica waits one interval before it writes, by when both mostly see the same. What each replica counts for itself, such as failures in
+//! a row, is no difference to what another one wrote: the replicas would overwrite each other for ever.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -31,8 +32,10 @@ use crate::pages::revision;
 const FIRST: Duration = Duration::from_secs(10);
 /// Changes that follow each other within this time are reported together.
 const DEBOUNCE: Duration = Duration::from_secs(2);
-/// The member that changes without anything having changed.
-const CHECKED: &str = "lastHealthCheck";
+/// The member of a backend that changes without anything having changed.
+const CHECKED: &[&str] = &["lastHealthCheck"];
+/// The members of a backend that two replicas which see the same do not agree on: each counts, and knows the time, for itself.
+const OF_REPLICA: &[&str] = &["lastHealthCheck", "circuitLastChanged", "consecutiveFailures", "message"];
 
 /// What is known of the backends, for people.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,6 +52,8 @@ pub struct Report {
 struct Writer {
     api: Api<Watched>,
     name: String,
+    /// How long the report of another replica stands before it is replaced.
+    interval: Duration,
     turns: Turns,
 }
 
@@ -57,8 +62,8 @@ struct Writer {
 struct Turns {
     /// What this replica wrote last.
     written: Option<Value>,
-    /// What another replica wrote, when it was seen for the first time.
-    foreign: Option<Value>,
+    /// What another replica wrote, without what is its own, and when that was seen for the first time.
+    foreign: Option<(Value, Instant)>,
 }
 
 // === impl Report ===
@@ -168,7 +173,7 @@ pub(crate) fn spawn(tasks: &mut JoinSet<()>, cluster: Option<&Cluster>, backends
     let writer = cluster.and_then(|cluster| {
         let kind = resource_of(KindName::VirtualMCPServer);
         let api = Api::namespaced_with(cluster.client.clone(), &cluster.namespace, &kind);
-        Some(Writer { api, name: cluster.name.clone()?, turns: Turns::default() })
+        Some(Writer { api, name: cluster.name.clone()?, interval, turns: Turns::default() })
     });
     tasks.spawn(report(backends, writer, interval).in_current_span());
 }
@@ -222,12 +227,12 @@ impl Writer {
     async fn write(&mut self, report: &Report) -> Result<(), kube::Error> {
         let Some(current) = self.api.get_opt(&self.name).await? else { return Ok(()) };
         let (current, ours) = (reported(&current.into_value()), report.status());
-        if !self.turns.is_due(&current, &ours) {
+        if !self.turns.is_due(&current, &ours, self.interval) {
             return Ok(());
         }
         let patch = json!({ "status": ours });
         self.api.patch_status(&self.name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
-        self.turns = Turns { written: Some(lasting(&ours)), foreign: None };
+        self.turns = Turns { written: Some(without(&ours, CHECKED)), foreign: None };
         Ok(())
     }
 }
@@ -236,16 +241,24 @@ impl Writer {
 
 impl Turns {
     /// Whether our report is to be written over what is there.
-    fn is_due(&mut self, current: &Value, ours: &Value) -> bool {
-        let (current, ours) = (lasting(current), lasting(ours));
-        if current == ours {
+    fn is_due(&mut self, current: &Value, ours: &Value, interval: Duration) -> bool {
+        // What this replica wrote, or none did, is replaced at once.
+        let standing = without(current, CHECKED);
+        let is_own = self.written.as_ref() == Some(&standing);
+        let is_first = current.get("backendCount").is_none_or(Value::is_null);
+        if is_own || is_first {
+            self.foreign = None;
+            return standing != without(ours, CHECKED);
+        }
+        // What another replica wrote is replaced when it says something else, and still stands after an interval.
+        let foreign = without(current, OF_REPLICA);
+        if foreign == without(ours, OF_REPLICA) {
             self.foreign = None;
             return false;
         }
-        // What this replica wrote, or none did, is replaced at once; what another replica wrote, when it still stands after an interval.
-        let is_own = self.written.as_ref() == Some(&current);
-        let is_first = current.get("backendCount").is_none_or(Value::is_null);
-        is_own || is_first || self.foreign.replace(current.clone()) == Some(current)
+        let known = self.foreign.take().filter(|(known, _)| *known == foreign);
+        let (_, since) = self.foreign.insert(known.unwrap_or_else(|| (foreign, Instant::now())));
+        since.elapsed() >= interval
     }
 }
 
@@ -260,12 +273,12 @@ fn reported(resource: &Value) -> Value {
     json!({ "discoveredBackends": backends, "backendCount": member("backendCount") })
 }
 
-/// A report without what changes all the time.
-fn lasting(report: &Value) -> Value {
+/// A report without these members of its backends.
+fn without(report: &Value, members: &[&str]) -> Value {
     let mut report = report.clone();
     for row in report.get_mut("discoveredBackends").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(row) = row.as_object_mut() {
-            row.remove(CHECKED);
+            row.retain(|name, _| !members.contains(&name.as_str()));
         }
     }
     report

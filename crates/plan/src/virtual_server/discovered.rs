@@ -25,9 +25,12 @@ use crate::world::{Found, World};
 pub struct DiscoveredMember {
     /// Where it is and how it speaks.
     pub backend: StaticBackend,
-    /// How it says that it is signed in to. Where it says nothing, the configuration of the virtual server does.
-    pub strategy: Option<OutgoingStrategy>,
-    /// The variables that the strategy and the headers of an entry are read from. They belong to this member alone.
+    /// How it says that it is signed in to; or why that cannot be resolved, which concerns it only where its own strategy is chosen. Where it
+    /// says nothing, the configuration of the virtual server does.
+    pub strategy: Result<Option<OutgoingStrategy>, PlanError>,
+    /// The variables that its own strategy is read from.
+    pub strategy_variables: BTreeMap<String, Variable>,
+    /// The variables that the headers of an entry are read from. They belong to this member alone, as those of its strategy do.
     pub variables: BTreeMap<String, Variable>,
     /// The ConfigMap with the certificate authorities to trust for it, and the key.
     pub ca_bundle: Option<(String, String)>,
@@ -99,19 +102,21 @@ fn made(
         return Err(PlanError::InvalidSpec("it has no URL yet; its own conditions say why".to_owned()));
     }
     let backend = member.backend(group, world)?;
-    let mut variables = member.headers();
-    let strategy = member.external_auth().map(|name| converter.strategy(name)).transpose()?;
+    let mut strategy_variables = BTreeMap::new();
+    let strategy = member.external_auth().map(|name| converter.strategy(name)).transpose();
     let strategy = strategy.map(|strategy| {
-        let secrets = strategy.secrets.into_iter();
-        variables.extend(secrets.map(|(name, secret)| (name, Variable::Secret(secret.name, secret.key))));
-        strategy.document
+        strategy.map(|strategy| {
+            let secrets = strategy.secrets.into_iter();
+            strategy_variables.extend(secrets.map(|(name, secret)| (name, Variable::Secret(secret.name, secret.key))));
+            strategy.document
+        })
     });
     let ca_bundle = member.ca_bundle().map(|(map, key)| (map.to_owned(), key.to_owned()));
     if let Some((map, key)) = &ca_bundle {
         MissingKey::check("spec.caBundleRef", (ObjectKind::ConfigMap, map, key), member.namespace(), world)
             .map_err(PlanError::MissingKey)?;
     }
-    Ok(DiscoveredMember { backend, strategy, variables, ca_bundle })
+    Ok(DiscoveredMember { backend, strategy, strategy_variables, variables: member.headers(), ca_bundle })
 }
 
 /// Whether a resource matters to a process that serves this group: it is a member, the group, or a configuration that members may name.

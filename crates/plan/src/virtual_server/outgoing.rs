@@ -33,7 +33,7 @@ use crate::world::{Feature, Found, World};
 
 /// The strategy of a backend that is called as its own resource says, whatever the default is. Only where backends are discovered.
 pub const DISCOVERED: &str = "discovered";
-/// The strategy of a backend whose credentials could not be resolved: it is left out. Only where backends are discovered.
+/// The strategy of a backend whose credentials could not be resolved: it is left out, also where it is named in the configuration by hand.
 pub const UNRESOLVED: &str = "unresolved";
 const SUCCEEDED: &str = "ConversionSucceeded";
 const FAILED: &str = "ConversionFailed";
@@ -154,12 +154,14 @@ pub(super) fn resolve<'a>(
                 all.inputs.extend(strategy.inputs);
                 all.document.default = Some(strategy.document);
             }
-            Err(error) if inline => {
-                let without = members.iter().map(Member::name).filter(|name| !entries.contains_key(*name));
-                let error = shortened(&error);
-                all.failed.extend(without.map(|name| (name.to_owned(), error.clone())));
+            Err(error) => {
+                if inline {
+                    let without = members.iter().map(Member::name).filter(|name| !entries.contains_key(*name));
+                    let error = shortened(&error);
+                    all.failed.extend(without.map(|name| (name.to_owned(), error.clone())));
+                }
+                all.document.default = Some(unresolved).filter(|_| reads_ours);
             }
-            Err(_) => all.document.default = Some(unresolved).filter(|_| reads_ours),
         }
     }
     all
@@ -196,11 +198,12 @@ impl Outgoing {
                 self.inputs.extend(strategy.inputs);
                 self.document.backends.insert(name.to_owned(), strategy.document);
             }
-            Err(error) if inline => {
-                self.failed.insert(name.to_owned(), shortened(&error));
-            }
-            // The process finds this server by itself, and leaves it out: it is called neither without credentials nor with the default's.
-            Err(_) => {
+            // The process may know this server otherwise: it finds it by itself, or it is named by hand. It leaves it out then, and calls it
+            // neither without credentials nor with the default's.
+            Err(error) => {
+                if inline {
+                    self.failed.insert(name.to_owned(), shortened(&error));
+                }
                 self.document.backends.insert(name.to_owned(), unresolved.clone());
             }
         }

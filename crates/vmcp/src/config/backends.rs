@@ -94,7 +94,7 @@ impl Config {
             });
             let spec = ca_bundle
                 .transpose()
-                .and_then(|ca_bundle| self.backend(backend, self.strategy(&backend.name, None), ca_bundle, place));
+                .and_then(|ca_bundle| self.backend(backend, self.configured(&backend.name), ca_bundle, place));
             match spec {
                 Ok(spec) => specs.push(spec),
                 Err(problem) => failed.push(BackendConfigError { backend: backend.name.clone(), problem }),
@@ -103,20 +103,18 @@ impl Config {
         (specs, failed)
     }
 
-    /// How a backend is signed in to, which says by itself that it is `own`: as the configuration says for it, else as it says, else by default.
-    pub(crate) fn strategy<'a>(
-        &'a self,
-        name: &str,
-        own: Option<&'a OutgoingStrategy>,
-    ) -> Option<&'a OutgoingStrategy> {
+    /// Whether a backend that says by itself how it is signed in to is called as it says: an entry of the configuration for it counts first.
+    pub(crate) fn takes_own(&self, name: &str) -> bool {
+        self.document.outgoing_auth.as_ref().is_some_and(|outgoing| {
+            outgoing.source == DISCOVERED && outgoing.backends.get(name).is_none_or(|entry| entry.method == DISCOVERED)
+        })
+    }
+
+    /// How the configuration says that a backend is signed in to: by its entry, else by default.
+    pub(crate) fn configured(&self, name: &str) -> Option<&OutgoingStrategy> {
         let outgoing = self.document.outgoing_auth.as_ref()?;
-        let own = own.filter(|_| outgoing.source == DISCOVERED);
-        let is_own = |strategy: &&OutgoingStrategy| strategy.method == DISCOVERED;
-        match outgoing.backends.get(name) {
-            Some(entry) if is_own(&entry) => own,
-            Some(entry) => Some(entry),
-            None => own.or(outgoing.default.as_ref().filter(|default| !is_own(default))),
-        }
+        let chosen = outgoing.backends.get(name).or(outgoing.default.as_ref());
+        chosen.filter(|strategy| strategy.method != DISCOVERED)
     }
 
     /// A backend that is called with this strategy and trusts these certificate authorities.

@@ -17,8 +17,15 @@ pub type Values<'a> = &'a dyn Fn(ObjectKind, &str, &str) -> Result<Arc<[u8]>, St
 impl Config {
     /// The backend that a member comes to; or why it cannot be called.
     pub fn found(&self, member: &DiscoveredMember, value: Values<'_>, place: Where<'_>) -> Result<BackendSpec, String> {
+        let name = &member.backend.name;
+        let (strategy, variables) = match &member.strategy {
+            Ok(None) => (self.configured(name), None),
+            _ if !self.takes_own(name) => (self.configured(name), None),
+            // Only now is it of any concern whether its own can be resolved.
+            own => (own.as_ref().map_err(ToString::to_string)?.as_ref(), Some(&member.strategy_variables)),
+        };
         let mut own = BTreeMap::new();
-        for (name, variable) in &member.variables {
+        for (name, variable) in member.variables.iter().chain(variables.into_iter().flatten()) {
             let text = match variable {
                 Variable::Value(text) => text.clone(),
                 Variable::Secret(secret, key) => String::from_utf8(value(ObjectKind::Secret, secret, key)?.to_vec())
@@ -28,7 +35,6 @@ impl Config {
         }
         let ca_bundle = member.ca_bundle.as_ref();
         let ca_bundle = ca_bundle.map(|(map, key)| value(ObjectKind::ConfigMap, map, key)).transpose()?;
-        let strategy = self.strategy(&member.backend.name, member.strategy.as_ref());
         self.backend(&member.backend, strategy, ca_bundle, Where { own: Some(&own), ..place })
     }
 }

@@ -1,3 +1,11 @@
+use std::sync::Arc;
+
+use serde_json::json;
+use skep_api::virtual_config::OutgoingStrategy;
+use skep_plan::error::PlanError;
+use skep_plan::key::ObjectKind;
+use skep_plan::virtual_server::{DiscoveredMember, Variable};
+
 use super::*;
 
 const SMALLEST: &str = r#"
@@ -205,27 +213,57 @@ fn the_documents_of_the_operator_are_accepted() {
 
 #[test]
 fn what_a_member_says_counts_where_backends_are_discovered() {
+    const HEADER: &str = "{type: header_injection, headerInjection: {headerName: X-Key, headerValueEnv: KEY}}";
     let text = |outgoing: &str| {
         let (before, rest) = SMALLEST.split_once("outgoingAuth:").unwrap();
         let (_, after) = rest.split_once("aggregation:").unwrap();
         Config::from_yaml(&format!("{before}outgoingAuth: {outgoing}\naggregation:{after}")).unwrap()
     };
-    let of =
-        |method: &str| skep_api::virtual_config::OutgoingStrategy { method: method.to_owned(), ..Default::default() };
-    let own = of("own");
-    let chosen = |outgoing: &str, own: Option<&skep_api::virtual_config::OutgoingStrategy>| {
-        text(outgoing).strategy("gh", own).map(|strategy| strategy.method.clone())
+    let own: OutgoingStrategy = serde_json::from_value(json!({ "type": "unauthenticated" })).unwrap();
+    let broken = PlanError::InvalidSpec("type bearerToken cannot be used".to_owned());
+    let chosen = |outgoing: &str, own: Result<Option<OutgoingStrategy>, PlanError>| {
+        let environment = BTreeMap::from([("KEY".to_owned(), "k".to_owned())]);
+        let place = Where { environment: &environment, own: None, addresses: skep_net::Addresses::Cluster };
+        let member = DiscoveredMember {
+            backend: text(outgoing).document().backends[0].clone(),
+            strategy: own,
+            strategy_variables: BTreeMap::from([("OWN".to_owned(), Variable::Secret("s".to_owned(), "k".to_owned()))]),
+            variables: BTreeMap::new(),
+            ca_bundle: None,
+        };
+        let read = std::cell::Cell::new(false);
+        let value = |_: ObjectKind, _: &str, _: &str| {
+            read.set(true);
+            Ok(Arc::from(&b"v"[..]))
+        };
+        let spec = text(outgoing).found(&member, &value, place);
+        spec.map(|spec| (spec.auth_type, read.get()))
     };
+    let none = || ("unauthenticated".to_owned(), false);
+    let of_own = || ("unauthenticated".to_owned(), true);
+    let header = || ("header_injection".to_owned(), false);
     for (outgoing, given, expected) in [
-        ("{source: discovered}", Some(&own), Some("own")),
-        ("{source: discovered}", None, None),
-        ("{source: discovered, default: {type: aws_sts}}", Some(&own), Some("own")),
-        ("{source: discovered, default: {type: aws_sts}}", None, Some("aws_sts")),
-        ("{source: discovered, default: {type: discovered}}", None, None),
-        ("{source: discovered, backends: {gh: {type: xaa}}}", Some(&own), Some("xaa")),
-        ("{source: discovered, default: {type: aws_sts}, backends: {gh: {type: discovered}}}", None, None),
-        ("{source: inline, default: {type: aws_sts}}", Some(&own), Some("aws_sts")),
+        ("{source: discovered}", Some(&own), of_own()),
+        ("{source: discovered}", None, none()),
+        ("{source: discovered, default: HEADER}", Some(&own), of_own()),
+        ("{source: discovered, default: HEADER}", None, header()),
+        ("{source: discovered, default: {type: discovered}}", None, none()),
+        ("{source: discovered, backends: {gh: HEADER}}", Some(&own), header()),
+        ("{source: discovered, default: HEADER, backends: {gh: {type: discovered}}}", Some(&own), of_own()),
+        ("{source: discovered, default: HEADER, backends: {gh: {type: discovered}}}", None, none()),
+        ("{source: inline, default: HEADER}", Some(&own), header()),
     ] {
-        assert_eq!(chosen(outgoing, given).as_deref(), expected, "{outgoing}");
+        let outgoing = outgoing.replace("HEADER", HEADER);
+        assert_eq!(chosen(&outgoing, Ok(given.cloned())), Ok(expected), "{outgoing}");
+    }
+    // What a member says and cannot be resolved is of concern only where it is chosen, and nothing takes its place then.
+    for (outgoing, expected) in [
+        ("{source: discovered, backends: {gh: HEADER}}", Ok(header())),
+        ("{source: inline, default: HEADER}", Ok(header())),
+        ("{source: discovered, default: HEADER}", Err(broken.to_string())),
+        ("{source: discovered, default: HEADER, backends: {gh: {type: discovered}}}", Err(broken.to_string())),
+    ] {
+        let outgoing = outgoing.replace("HEADER", HEADER);
+        assert_eq!(chosen(&outgoing, Err(broken.clone())), expected, "{outgoing}");
     }
 }

@@ -7,11 +7,12 @@ use skep_upstream::ClientContext;
 use tokio::time::Instant;
 
 use super::breaker::BreakerSettings;
-use super::state::Finding;
+use super::state::{BackendHealth, Finding};
 use crate::backend::Backend;
 use crate::catalogue::fetch;
 use crate::credentials::Strategy;
 use crate::offer::Viewer;
+use crate::pages::revision;
 
 /// A backend that takes longer for a check is degraded.
 const SLOW: Duration = Duration::from_secs(5);
@@ -31,7 +32,15 @@ pub struct MonitorSettings {
     pub breaker: Option<BreakerSettings>,
 }
 
-/// Checks a backend until it is gone. `changed` is called when its health changes.
+/// What a report says of a backend, but for the time of the last check.
+#[derive(PartialEq)]
+struct Reported {
+    health: BackendHealth,
+    is_checked: bool,
+    revision: Option<&'static str>,
+}
+
+/// Checks a backend until it is gone. `changed` is called when what is reported of it changes: whoever follows it does nothing else meanwhile.
 pub async fn monitor(backend: Weak<Backend>, settings: MonitorSettings, changed: impl Fn() + Send) {
     if let Some(backend) = backend.upgrade() {
         backend.health.begin_monitoring(settings.breaker);
@@ -39,12 +48,25 @@ pub async fn monitor(backend: Weak<Backend>, settings: MonitorSettings, changed:
     loop {
         {
             let Some(backend) = backend.upgrade() else { return };
+            let before = Reported::of(&backend);
             if backend.health.permits_check() {
                 check(&backend, settings).await;
+            }
+            if Reported::of(&backend) != before {
                 changed();
             }
         }
         tokio::time::sleep(jittered(settings.interval)).await;
+    }
+}
+
+// === impl Reported ===
+
+impl Reported {
+    fn of(backend: &Backend) -> Self {
+        let known = backend.health.known();
+        let is_checked = known.checked.is_some();
+        Self { health: BackendHealth { checked: None, ..known }, is_checked, revision: revision(backend) }
     }
 }
 

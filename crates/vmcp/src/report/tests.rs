@@ -47,15 +47,51 @@ fn a_backend_in_one_sentence_of_the_original() {
     }
 }
 
-#[test]
-fn nothing_is_written_twice_and_another_replica_has_time_to_see_the_same() {
-    let mut writer = Turns::default();
+const INTERVAL: Duration = Duration::from_secs(30);
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_twice_and_another_replica_has_time_to_see_the_same() {
+    let mut turns = Turns::default();
     let status = |count: usize, checked: &str| json!({ "backendCount": count, "discoveredBackends": [{ "name": "a", "lastHealthCheck": checked }] });
     let none = reported(&json!({ "status": { "phase": "Ready" } }));
-    assert!(writer.is_due(&none, &status(1, "t1")), "the first report is written at once");
-    writer.written = Some(lasting(&status(1, "t1")));
-    assert!(!writer.is_due(&status(1, "t1"), &status(1, "t2")), "only the time differs");
-    assert!(writer.is_due(&status(1, "t1"), &status(0, "t2")), "what we wrote is ours to change");
-    assert!(!writer.is_due(&status(2, "t1"), &status(0, "t2")), "another replica wrote that just now");
-    assert!(writer.is_due(&status(2, "t1"), &status(0, "t3")), "and it still stands");
+    assert!(turns.is_due(&none, &status(1, "t1"), INTERVAL), "the first report is written at once");
+    turns.written = Some(without(&status(1, "t1"), CHECKED));
+    assert!(!turns.is_due(&status(1, "t1"), &status(1, "t2"), INTERVAL), "only the time differs");
+    assert!(turns.is_due(&status(1, "t1"), &status(0, "t2"), INTERVAL), "what we wrote is ours to change");
+    // However often the replica wakes up, what another one wrote stands for an interval.
+    for _ in 0..3 {
+        assert!(!turns.is_due(&status(2, "t1"), &status(0, "t2"), INTERVAL), "another replica wrote that just now");
+        tokio::time::advance(INTERVAL / 4).await;
+    }
+    tokio::time::advance(INTERVAL / 4).await;
+    assert!(!turns.is_due(&status(3, "t1"), &status(0, "t3"), INTERVAL), "it wrote something else since");
+    tokio::time::advance(INTERVAL).await;
+    assert!(turns.is_due(&status(3, "t2"), &status(0, "t3"), INTERVAL), "and that still stands");
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_that_see_the_same_do_not_overwrite_each_other() {
+    let report = |status: &str, breaker: &str, failures: usize| {
+        json!({ "backendCount": 0, "discoveredBackends": [{
+            "name": "a", "status": status, "circuitBreakerState": breaker, "lastHealthCheck": format!("t{failures}"),
+            "circuitLastChanged": format!("t{failures}"), "consecutiveFailures": failures,
+            "message": format!("Connection failed (failures: {failures})"),
+        }]})
+    };
+    let mut turns = Turns { written: Some(without(&report("unavailable", "closed", 3), CHECKED)), ..Turns::default() };
+    for failures in 4..8 {
+        let current = report("unavailable", "closed", failures);
+        assert!(!turns.is_due(&current, &report("unavailable", "closed", 9), INTERVAL), "{failures}");
+        tokio::time::advance(INTERVAL).await;
+    }
+    // What they do see differently is written after an interval, though the other one goes on counting.
+    for (ours, failures) in [(report("ready", "closed", 0), 8), (report("unavailable", "open", 9), 10)] {
+        assert!(!turns.is_due(&report("unavailable", "closed", failures), &ours, INTERVAL));
+        tokio::time::advance(INTERVAL).await;
+        assert!(turns.is_due(&report("unavailable", "closed", failures + 1), &ours, INTERVAL));
+        turns.foreign = None;
+    }
+    // What this replica counts is its own to change.
+    let current = report("unavailable", "closed", 3);
+    assert!(turns.is_due(&current, &report("unavailable", "closed", 4), INTERVAL));
 }

@@ -7,4 +7,6 @@ mod fetching;
 #[cfg(test)]
 mod forwarding;
 #[cfg(test)]
+mod monitoring;
+#[cfg(test)]
 mod rig;

@@ -393,7 +393,7 @@ fn members_are_found_as_an_inline_configuration_names_them() {
     let rows: Vec<Value> = members.values().map(|one| json!(one.as_ref().unwrap().backend)).collect();
     assert_eq!(json!(rows), config(&inline)["backends"]);
     let entry = members["entry"].as_ref().unwrap();
-    assert_eq!(json!(entry.strategy), config(&inline)["outgoingAuth"]["backends"]["entry"]);
+    assert_eq!(json!(entry.strategy.as_ref().unwrap()), config(&inline)["outgoingAuth"]["backends"]["entry"]);
     let needed = materials(&all.world(), "ns", "team");
     assert!(needed.keys().any(|key| key.name == "s"), "{needed:?}");
 
@@ -405,4 +405,43 @@ fn members_are_found_as_an_inline_configuration_names_them() {
     // Without the group there is none.
     all.found.retain(|key, _| key.kind != crate::key::ObjectKind::Kind(KindName::MCPGroup));
     assert!(discovered(&all.world(), "ns", "team").is_empty());
+}
+
+/// An entry of `outgoingAuth.backends` for it counts first, so what it says itself does not decide yet.
+#[test]
+fn a_member_whose_own_credentials_cannot_be_used_is_found_all_the_same() {
+    let bearer = json!({ "type": "bearerToken", "bearerToken": { "tokenSecretRef": { "name": "s", "key": "k" } } });
+    let mut all = mixed().with_config_map("ca", "ca.crt");
+    all.found.retain(|key, _| key.name != "key");
+    let missing = discovered(&all.world(), "ns", "team");
+    assert!(missing["entry"].as_ref().unwrap().strategy.as_ref().unwrap_err().to_string().contains("`key` not found"));
+    let all = all.with(resource(KindName::MCPExternalAuthConfig, "key", &bearer));
+    let members = discovered(&all.world(), "ns", "team");
+    let entry = members["entry"].as_ref().unwrap();
+    assert!(entry.strategy.as_ref().unwrap_err().to_string().contains("cannot sign in with type bearerToken"));
+    assert!(entry.strategy_variables.is_empty() && !entry.variables.is_empty(), "{entry:?}");
+    let members = discovered(&mixed().with_config_map("ca", "ca.crt").world(), "ns", "team");
+    let entry = members["entry"].as_ref().unwrap();
+    assert_eq!(entry.strategy_variables.len(), 1);
+    assert!(!entry.variables.keys().any(|name| entry.strategy_variables.contains_key(name)), "{entry:?}");
+}
+
+/// A server that is named by hand is called though no member stands in the document.
+#[test]
+fn credentials_that_do_not_resolve_are_never_replaced_where_backends_are_inline_either() {
+    let mut spec =
+        outgoing("inline", &explicit("key"), &json!({ "by-hand": explicit("gone"), "http": explicit("gone") }));
+    spec["config"]["backends"] = json!([{ "name": "by-hand", "url": "http://b", "transport": "sse" }]);
+    let written = |spec: &Value, all: &Surroundings| config(&planned(spec, all))["outgoingAuth"].clone();
+    for (all, expected) in [(for_own_image(mixed(), &[]), UNRESOLVED), (mixed(), "unauthenticated")] {
+        for name in ["by-hand", "http"] {
+            assert_eq!(written(&spec, &all)["backends"][name], json!({ "type": expected }), "{name}");
+        }
+    }
+    let spec = outgoing("inline", &explicit("gone"), &json!({ "http": explicit("key") }));
+    let plan = planned(&spec, &for_own_image(mixed(), &[]));
+    assert_eq!(config(&plan)["outgoingAuth"]["default"], json!({ "type": UNRESOLVED }));
+    let names: Vec<Value> =
+        config(&plan)["backends"].as_array().unwrap().iter().map(|backend| backend["name"].clone()).collect();
+    assert_eq!(names, ["http"], "a member without an entry is left out");
 }

@@ -8,11 +8,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use skep_api::kinds::OutgoingAuthSource;
 use skep_api::plain::plain;
 use skep_api::resource::{KindName, Resource};
 use skep_net::Addresses;
 use skep_plan::key::ObjectKind;
 use skep_plan::plan::Verdict;
+use skep_plan::status::Status;
 use skep_plan::virtual_server::{DiscoveredMember, discovered};
 use skep_proxy::settings::AuditOutput;
 use skep_vmcp::backend::BackendSpec;
@@ -69,10 +71,14 @@ fn server(me: &Resource, entry: Entry, manifests: &Manifests) -> Result<LocalVir
     let process = plan.virtual_server.ok_or("its plan has no process")?;
     let (namespace, group) = (me.namespace().to_owned(), &object.spec.group_ref.name);
     let members = in_world(&manifests.found, |world| discovered(world, &namespace, group));
-    let members = members.into_iter().map(|(name, member)| (name, member.map_err(|error| error.to_string()))).collect();
+    let mut members: BTreeMap<String, Result<DiscoveredMember, String>> =
+        members.into_iter().map(|(name, member)| (name, member.map_err(|error| error.to_string()))).collect();
     let mut environment: Environment = commands::variables();
     environment.extend(values(&without_key(&process.env), &namespace, manifests)?);
     let config = Config::from_yaml(&process.config).map_err(|error| error.to_string())?;
+    if object.spec.outgoing_auth.as_ref().is_some_and(|outgoing| outgoing.source == OutgoingAuthSource::Inline) {
+        leave_out_unplanned(&mut members, &config, &plan.status);
+    }
     let config = without_members(&config, &members).map_err(|error| error.to_string())?;
     Ok(LocalVirtualServer { entry, namespace, config, environment, members })
 }
@@ -81,6 +87,31 @@ fn server(me: &Resource, entry: Entry, manifests: &Manifests) -> Result<LocalVir
 fn without_key(env: &[skep_plan::pod::Variable]) -> Vec<skep_plan::pod::Variable> {
     let is_kept = |name: &str| !matches!(name, "VMCP_SESSION_HMAC_SECRET" | "VMCP_NAME" | "VMCP_NAMESPACE");
     env.iter().filter(|variable| is_kept(&variable.name)).cloned().collect()
+}
+
+/// Leaves out the members that do not stand in an inline configuration. For them it has no credentials, and others than theirs are never used.
+fn leave_out_unplanned(
+    members: &mut BTreeMap<String, Result<DiscoveredMember, String>>,
+    config: &Config,
+    status: &Status,
+) {
+    let is_planned = |name: &str| config.document().backends.iter().any(|backend| backend.name == name);
+    for (name, member) in members {
+        if member.is_ok() && !is_planned(name) {
+            *member = Err(why_left_out(name, status));
+        }
+    }
+}
+
+/// Why a plan leaves out a member: because of its credentials, or something else.
+fn why_left_out(name: &str, status: &Status) -> String {
+    // Where a member has a condition of its own, the default does not concern it.
+    let credentials = status
+        .find(&format!("BackendAuthConfig-{name}"))
+        .or_else(|| status.find(&format!("DiscoveredAuthConfig-{name}")))
+        .or_else(|| status.find("DefaultAuthConfig"));
+    let problem = credentials.filter(|condition| condition.is_false()).or_else(|| status.find("BackendsConfigured"));
+    problem.map_or_else(|| "it does not stand in the configuration".to_owned(), |problem| problem.message.clone())
 }
 
 /// The configuration without the members that an inline one names at their addresses in a cluster.

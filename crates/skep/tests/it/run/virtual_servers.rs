@@ -58,6 +58,36 @@ fn the_servers_of_a_group_have_one_url() {
 }
 
 #[test]
+fn an_inline_member_whose_credentials_do_not_resolve_is_never_called() {
+    const CREDENTIALS: &str = r"---
+{apiVersion: v1, kind: Secret, metadata: {name: key}, stringData: {k: hush}}
+---
+apiVersion: toolhive.stacklok.dev/v1beta1
+kind: MCPExternalAuthConfig
+metadata: {name: key}
+spec: {type: headerInjection, headerInjection: {headerName: X-Api-Key, valueSecretRef: {name: key, key: k}}}
+";
+    let (spec, _) = KINDS.split_once("  config:\n").unwrap();
+    let reference = |name: &str| format!("{{type: externalAuthConfigRef, externalAuthConfigRef: {{name: {name}}}}}");
+    let (gone, key) = (reference("gone"), reference("key"));
+    let outgoing =
+        format!("  outgoingAuth: {{source: inline, default: {gone}, backends: {{one: {gone}, two: {key}}}}}\n");
+    let directory = tempfile::tempdir().unwrap();
+    let servers = [member("one"), member("two"), member("three")].concat();
+    let file = write(directory.path(), "all.yaml", &format!("{servers}{CREDENTIALS}{spec}{outgoing}"));
+    let run = Running::start(&["-f", &file, "-o", "json"]);
+    for name in ["one", "three"] {
+        let line = run.settled("all");
+        let expected = format!("`{name}` is left out: MCPExternalAuthConfig `gone` not found");
+        assert!(line["reason"].as_str().unwrap().contains(&expected), "{line}");
+    }
+    let url = run.settled("all")["url"].as_str().unwrap().to_owned();
+    let names = tools(&url, 1);
+    assert!(names.iter().all(|name| name.starts_with("two_")), "{names:?}");
+    run.stop();
+}
+
+#[test]
 fn a_virtual_server_that_cannot_run_is_reported_and_the_rest_runs() {
     let directory = tempfile::tempdir().unwrap();
     let scripts = KINDS.replace("  config:\n", "  config:\n    codeMode: {enabled: true}\n");
