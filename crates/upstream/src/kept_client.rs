@@ -1,7 +1,7 @@
 //! What a session keeps of its client between requests: for what the proxy sends in its name without a request of it, such as a
 //! handshake or a listening stream.
 //!
-//! A client chooses its headers, so their size is bounded here and counted by whoever keeps the session: see [`KeptClient::room`].
+//! A client chooses its headers, so their size is bounded here and counted by the keeper of the session: see [`KeptClient::room`].
 
 use std::ops::Deref;
 

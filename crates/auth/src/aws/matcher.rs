@@ -75,7 +75,7 @@ impl Matcher {
     }
 
     /// Whether the condition is true of these claims. They are a variable of the expression, never a part of it. One that fails at run
-    /// time, or would take too long, is true of nobody.
+    /// time, or would take too long, matches no client.
     pub(super) fn is_true(&self, claims: &Map<String, Value>) -> bool {
         let steps = steps(self.program.expression(), Sizes::of(claims));
         if steps > MATCHER_STEPS {
@@ -256,7 +256,7 @@ mod tests {
         for pattern in [r"(\w{100}){100}", "(", &"a".repeat(PATTERN_BYTES + 1)] {
             let problem = error(&format!("claims.sub.matches(r'{pattern}')"));
             assert!(problem.contains("regular expression"), "{problem}");
-            // As a claim, it fits nobody.
+            // As a claim, it matches no client.
             assert!(!fits("claims.sub.matches(claims.pattern)", &json!({ "sub": "a", "pattern": pattern })));
         }
     }

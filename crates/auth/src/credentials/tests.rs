@@ -100,7 +100,7 @@ async fn many_who_ask_at_once_cause_one_request_and_share_its_failure() {
     let ((first, second, third), ()) = tokio::join!(all, open);
     assert_eq!((first, second, third), (Err("issuer"), Err("shared"), Err("shared")));
     assert_eq!(requests.load(Ordering::Relaxed), 1);
-    // Whoever comes later asks again.
+    // A later request obtains one again.
     assert_eq!(one().await, Err("issuer"));
 }
 

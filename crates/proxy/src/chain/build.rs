@@ -129,7 +129,7 @@ impl Chain {
     }
 }
 
-/// Refuses a list that lacks what the other members of its RunConfig ask for: only the list is built, and a guard that somebody configured
+/// Refuses a list that lacks what the other members of its RunConfig ask for: only the list is built, and a guard that is configured
 /// must not be missing without a word.
 fn check_listed(config: &RunConfig) -> Result<(), ChainError> {
     let has = |kind: &str| config.middleware_configs.iter().any(|one| one.kind == kind);

@@ -1,4 +1,4 @@
-//! What becomes of the steps of a run, for whoever records it.
+//! The outcome of each step of a run, for the audit log and the metrics.
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -40,7 +40,7 @@ struct Reported {
     revision: Option<&'static str>,
 }
 
-/// Checks a backend until it is gone. `changed` is called when what is reported of it changes: whoever follows it does nothing else meanwhile.
+/// Checks a backend until it is gone. `changed` is called when what is reported of it changes, and not after a check that found the same.
 pub async fn monitor(backend: Weak<Backend>, settings: MonitorSettings, changed: impl Fn() + Send) {
     if let Some(backend) = backend.upgrade() {
         backend.health.begin_monitoring(settings.breaker);

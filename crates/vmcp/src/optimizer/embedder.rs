@@ -19,7 +19,7 @@ use super::service::{EmbeddingError, EmbeddingService, Model};
 use super::{SharedIndex, with};
 use crate::metrics::VirtualMetrics;
 
-/// How many texts are embedded before the index is looked at again.
+/// How many texts are embedded before the index is read again.
 const ROUND: usize = 4096;
 /// How many bytes of vectors are kept of tools that are gone, and of those that are not.
 const KEPT_BYTES: usize = 64 * 1024 * 1024;

@@ -199,7 +199,7 @@ fn key_ids(issuer: &Issuer) -> Vec<Token> {
     rows
 }
 
-/// Tokens of somebody who has keys, but not the issuer's.
+/// Tokens of a client that has keys, but not the issuer's.
 fn keys_of_others(issuer: &Issuer, attacker: &Attacker) -> Vec<Token> {
     let (claims, url) = (Issuer::claims().to_string(), &attacker.url);
     let certificate = STANDARD.encode(attacker.issuer.der());
