@@ -5,6 +5,7 @@
 
 mod auth;
 mod operational;
+mod webhooks;
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,7 @@ pub use operational::{
     AuditSettings, CircuitBreaker, CodeMode, EmbeddingProvider, FailureHandling, LogLevel, Operational, Optimizer,
     PartialFailureMode, ResolvedSessionStorage, ResolvedTelemetry, Timeouts,
 };
+pub use webhooks::{ResolvedWebhook, ResolvedWebhookTls, ResolvedWebhooks};
 
 use crate::kinds::{CompositeTool, ToolOverride};
 use crate::reference::NameRef;
@@ -83,6 +85,10 @@ pub struct VirtualConfig {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = atomic)]
     pub passthrough_headers: Vec<String>,
+    /// The webhooks that see each call; filled in from `spec.webhookConfigRef` alone, so that the definitions do not have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub webhooks: Option<ResolvedWebhooks>,
     /// Fields that this crate does not know, kept for a newer process.
     #[serde(flatten)]
     #[schemars(skip)]

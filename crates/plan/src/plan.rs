@@ -8,7 +8,7 @@ use skep_api::resource::{KindName, Resource};
 use crate::child::Child;
 use crate::error::check_names;
 use crate::pod::Variable;
-use crate::proxy::ProxyPlan;
+use crate::proxy::{ProxyPlan, SecretFile};
 use crate::status::Status;
 use crate::world::{Live, LivePod, World};
 use crate::{
@@ -51,6 +51,8 @@ pub struct VirtualServerPlan {
     pub config: String,
     /// Its variables, with their sources.
     pub env: Vec<Variable>,
+    /// Its files that come from Secrets, which it can read from memory.
+    pub files: Vec<SecretFile>,
 }
 
 /// A Secret with random content. A plan is deterministic, so the operator generates the content, once: it is

@@ -52,6 +52,7 @@ use crate::support;
 use crate::text::derived_name;
 use crate::validate::{in_one_line, reference_problems};
 use crate::virtual_config;
+use crate::webhook::{Webhooks, webhooks};
 use crate::world::World;
 
 /// Where it listens.
@@ -68,6 +69,7 @@ struct Inputs<'a> {
     /// The document of the authorization server that users sign in to.
     auth_server: Option<EmbeddedAuthServerConfig>,
     telemetry: Option<&'a MCPTelemetryConfigSpec>,
+    webhooks: Webhooks,
     tools: BTreeMap<String, &'a MCPToolConfigSpec>,
     composite_tools: Vec<&'a CompositeTool>,
     embedding_service: Option<String>,
@@ -155,6 +157,9 @@ fn needed(spec: &VirtualMCPServerSpec) -> Vec<(Feature, String)> {
     if spec.embedding_server_ref.is_some() && !is_listed {
         needed.push((Feature::Optimizer, "spec.embeddingServerRef".to_owned()));
     }
+    if spec.webhook_config_ref.is_some() {
+        needed.push((Feature::Webhooks, "spec.webhookConfigRef".to_owned()));
+    }
     if spec.auth_server_config.is_some() {
         needed.push((Feature::EmbeddedAuthServer, "spec.authServerConfig".to_owned()));
     }
@@ -219,6 +224,8 @@ fn resolve<'a>(
     let shared = incoming::shared_authz(resolver, incoming);
     let telemetry = spec.telemetry_config_ref.as_ref().map(|reference| reference.name.as_str());
     let telemetry = resolver.telemetry(telemetry, resolve::TELEMETRY);
+    let hooks = spec.webhook_config_ref.as_ref().map(|reference| reference.name.as_str());
+    let webhooks = resolver.webhooks(hooks, resolve::WEBHOOKS).map(webhooks).unwrap_or_default();
     let policies = incoming::authentication(resolver, me, incoming, shared, world);
     let (incoming, auth_server) = incoming::document(resolver, me, spec, oidc, policies.as_ref());
     references::embedding_readiness(resolver, spec, namespace, world);
@@ -238,6 +245,7 @@ fn resolve<'a>(
         incoming,
         auth_server,
         telemetry,
+        webhooks,
         tools,
         composite_tools,
         embedding_service,

@@ -101,6 +101,9 @@ impl Kind for VirtualMCPServerSpec {
         if let Some(reference) = &self.telemetry_config_ref {
             references.kind(KindName::MCPTelemetryConfig, &reference.name, "spec.telemetryConfigRef");
         }
+        if let Some(reference) = &self.webhook_config_ref {
+            references.kind(KindName::MCPWebhookConfig, &reference.name, "spec.webhookConfigRef");
+        }
         if let Some(reference) = &self.embedding_server_ref {
             references.kind(KindName::EmbeddingServer, &reference.name, "spec.embeddingServerRef");
         }
@@ -148,6 +151,9 @@ pub struct VirtualMCPServerSpec {
     /// The MCPTelemetryConfig to report to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub telemetry_config_ref: Option<TelemetryConfigRef>,
+    /// The MCPWebhookConfig whose webhooks see each call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub webhook_config_ref: Option<NameRef>,
     /// The EmbeddingServer with which tools are found by meaning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embedding_server_ref: Option<NameRef>,
@@ -294,6 +300,9 @@ pub struct VirtualMCPServerStatus {
     /// Hash of the MCPTelemetryConfig in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub telemetry_config_hash: Option<String>,
+    /// Hash of the MCPWebhookConfig in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub webhook_config_hash: Option<String>,
 }
 
 /// The state of a VirtualMCPServer in one word.

@@ -2,6 +2,7 @@ mod backends;
 mod bounds;
 mod conditions;
 mod config;
+mod webhooks;
 
 use serde_json::{Value, json};
 use skep_api::resource::KindName;

@@ -231,7 +231,13 @@ fn a_plan_is_equal_to_the_byte_in_another_process() {
         "webhookConfigRef": { "name": "hooks" }, "oidcConfigRef": { "name": "idp", "audience": "a" }, "toolConfigRef": { "name": "tools" },
         "resourceOverrides": { "proxyDeployment": { "labels": { "z": "1", "a": "2" } } },
     });
-    let plan = text(&planned(&resource(KindName::MCPServer, "s", 1, &spec), &world_objects(), &Live::default()));
+    let incoming = json!({ "type": "oidc", "oidcConfigRef": { "name": "idp", "audience": "a" } });
+    let virtual_server =
+        json!({ "groupRef": { "name": "g" }, "incomingAuth": incoming, "webhookConfigRef": { "name": "hooks" } });
+    let plan = [(KindName::MCPServer, spec), (KindName::VirtualMCPServer, virtual_server)]
+        .map(|(kind, spec)| text(&planned(&resource(kind, "s", 1, &spec), &world_objects(), &Live::default())))
+        .concat();
+    assert_eq!(plan.matches("whsec-").count(), 8, "both have the volumes and mounts of webhooks");
     let digest = canonical::sha256_hex(plan.as_bytes());
     if std::env::var_os(CHILD).is_some() {
         println!("digest {digest}");

@@ -153,7 +153,10 @@ fn plain(kind: KindName) -> Value {
         KindName::MCPRemoteProxy => {
             json!({ "remoteUrl": "https://mcp.example", "oidcConfigRef": oidc, "telemetryConfigRef": { "name": "otel" } })
         }
-        _ => json!({ "groupRef": { "name": "g" }, "incomingAuth": { "type": "oidc", "oidcConfigRef": oidc } }),
+        _ => {
+            let incoming = json!({ "type": "oidc", "oidcConfigRef": oidc });
+            json!({ "groupRef": { "name": "g" }, "incomingAuth": incoming, "webhookConfigRef": { "name": "hooks" } })
+        }
     }
 }
 

@@ -137,10 +137,11 @@ fn resources() -> impl Strategy<Value = (KindName, Value)> {
         json!({ "type": "oidc" }),
         json!({ "type": "oidc", "oidcConfigRef": { "name": "idp", "audience": "a" } }),
     ]);
-    let virtual_server = (or(&[json!("g"), json!("missing")]), incoming, optional(template.clone()), optional(json!({ "name": "e" })))
-        .prop_map(|(group, incoming, template, embedding)| {
+    let virtual_server = (or(&[json!("g"), json!("missing")]), incoming, optional(template.clone()), optional(json!({ "name": "e" })), optional(json!({ "name": "hooks" })))
+        .prop_map(|(group, incoming, template, embedding, hooks)| {
             (KindName::VirtualMCPServer, json!({
                 "groupRef": { "name": group }, "incomingAuth": incoming, "podTemplateSpec": template, "embeddingServerRef": embedding,
+                "webhookConfigRef": hooks,
             }))
         });
     let embedding = (optional(template), optional(json!({ "size": "big" })), optional(size("lots"))).prop_map(|(template, cache, size)| {
@@ -411,7 +412,7 @@ proptest! {
         let names = |field: &str| spec.get(field).is_some();
         let is_proxy = matches!(kind, KindName::MCPServer | KindName::MCPRemoteProxy);
         prop_assert!(!(applies && is_proxy && names("oidcConfigRef") && lacks(Feature::Authentication)));
-        prop_assert!(!(applies && is_proxy && names("webhookConfigRef") && lacks(Feature::Webhooks)));
+        prop_assert!(!(applies && names("webhookConfigRef") && lacks(Feature::Webhooks)));
         prop_assert!(!(applies && is_proxy && names("audit") && lacks(Feature::Audit)));
         prop_assert!(!(applies && kind == KindName::VirtualMCPServer && lacks(Feature::VirtualServer)));
         if case.reason() == "NotSupported" {

@@ -61,7 +61,7 @@ fn workloads() -> Vec<(KindName, Value)> {
         (
             KindName::VirtualMCPServer,
             json!({
-                "groupRef": { "name": "g" }, "telemetryConfigRef": { "name": "otel" },
+                "groupRef": { "name": "g" }, "telemetryConfigRef": { "name": "otel" }, "webhookConfigRef": { "name": "hooks" },
                 "incomingAuth": { "type": "oidc", "oidcConfigRef": { "name": "idp", "audience": "a" }, "authzConfigRef": { "name": "policies" } },
             }),
         ),

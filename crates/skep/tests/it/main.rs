@@ -23,6 +23,7 @@ mod run;
 mod uninstall;
 mod vmcp;
 mod vmcp_optimizer;
+mod vmcp_webhooks;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -3,10 +3,10 @@
 mod failures;
 mod files;
 mod guarded;
-mod loopback;
+pub(crate) mod loopback;
 mod memory;
 mod virtual_servers;
-mod webhooks;
+pub(crate) mod webhooks;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
