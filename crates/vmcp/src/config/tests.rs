@@ -312,7 +312,11 @@ webhooks:
             "webhooks.validating[0].tlsConfig: a certificate and its key go together",
         ),
         ("/keys/hmac", "''", "webhooks.validating[0].hmacSecretRef: it is empty"),
-        ("failurePolicy: ignore", "failurePolicy: maybe", "failed to parse YAML: unknown variant `maybe`"),
+        (
+            "failurePolicy: ignore",
+            "failurePolicy: maybe",
+            "failed to parse YAML: not of the expected shape: unknown variant `maybe`",
+        ),
     ] {
         assert!(WEBHOOKS.contains(from), "{from}");
         let found = problems(|_| text.replace(from, to));
