@@ -20,7 +20,7 @@ const START: Duration = Duration::from_secs(30);
 /// How long a proxy may take to end, with the server that it runs.
 const END: Duration = Duration::from_secs(30);
 
-/// What stands behind a proxy.
+/// The MCP server of a proxy.
 pub(crate) enum Behind<'a> {
     /// A server that runs already.
     Url(String),

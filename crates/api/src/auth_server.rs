@@ -69,7 +69,7 @@ pub struct EmbeddedAuthServer {
     /// Where its state is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<AuthServerStorage>,
-    /// Whether the upstream's token is kept away from the server behind the proxy.
+    /// Whether the upstream's token is kept away from the MCP server.
     #[serde(default)]
     pub disable_upstream_token_injection: bool,
     /// Whether the issuer may be reached without TLS. For development only.

@@ -111,7 +111,7 @@ pub struct StaticBackend {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// What stands behind a named server.
+/// The kind of resource that a backend comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendOrigin {

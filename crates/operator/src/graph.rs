@@ -4,7 +4,7 @@
 //! the edges say what a plan may see; backward, whom a change wakes.
 //!
 //! ```text
-//!   MCPServer ──▶ MCPOIDCConfig ──▶ Secret           a changed Secret wakes the config and every server behind it
+//!   MCPServer ──▶ MCPOIDCConfig ──▶ Secret           a changed Secret wakes the config and every server that uses it
 //!       └──────▶ MCPGroup ◀── VirtualMCPServer       a changed member wakes the virtual servers of its group
 //! ```
 

@@ -109,7 +109,7 @@ pub struct PodOwner {
     pub workload_name: String,
 }
 
-/// The StatefulSet that a proxy makes for the MCP server behind it. It is made with the rights of the proxy, and knows nothing of the
+/// The StatefulSet that a proxy makes for its MCP server. It is made with the rights of the proxy, and knows nothing of the
 /// label by which children are watched.
 #[derive(Clone, Copy, Debug)]
 pub struct Backend;
@@ -291,7 +291,7 @@ pub fn pod_owners<'a>(label: impl Fn(&str) -> Option<&'a str>) -> Vec<PodOwner> 
         .collect()
 }
 
-/// The part of a status that another program writes and a plan reads: how the servers behind a virtual one are.
+/// The part of a status that another program writes and a plan reads: the backends of a virtual server and their health.
 pub fn reported(me: &Resource) -> Option<&[DiscoveredBackend]> {
     match me {
         Resource::VirtualMCPServer(object) => {

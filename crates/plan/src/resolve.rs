@@ -31,7 +31,7 @@ pub(crate) struct Resolver<'a> {
     pub(crate) failure: Option<Verdict>,
 }
 
-/// What is behind a proxy, as far as it decides which credentials reach it.
+/// How a proxy reaches its MCP server, which decides which credentials it can send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerKind {
     /// A process that reads messages from its standard input.

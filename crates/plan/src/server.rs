@@ -1,4 +1,4 @@
-//! `MCPServer`: a proxy, its Service, its rights and its RunConfig. The server behind it is run by the proxy.
+//! `MCPServer`: a proxy, its Service, its rights and its RunConfig. The proxy runs the MCP server.
 
 mod advice;
 mod backend;

@@ -3,7 +3,7 @@
 //!
 //! Where it stands in the spec that backends are `discovered`, the process finds the members of the group by itself and follows them, by
 //! the same functions ([`discovered`]): no child depends on a member then. Where it says `inline`, the members stand in the
-//! configuration, and a change of one rolls the pods. Which servers are behind it, and how they are, is written by
+//! configuration, and a change of one rolls the pods. The list of its backends and their health is written by
 //! the process; here it is only read, for the phase.
 
 mod budget;

@@ -44,7 +44,7 @@ document! {
         pub allowed_audiences: Vec<String> = always "allowed_audiences",
         /// Where its state is kept. Left out, in memory.
         pub storage: Option<Storage> = if_set "storage",
-        /// Whether the upstream's token is kept away from the server behind the proxy.
+        /// Whether the upstream's token is kept away from the MCP server.
         pub disable_upstream_token_injection: bool = if_set "disable_upstream_token_injection",
         /// Clients that are known by a document at their own URL.
         pub cimd: Option<ClientIdMetadata> = if_set "cimd",

@@ -121,7 +121,7 @@ impl Kind for VirtualMCPServerSpec {
 pub struct VirtualMCPServerSpec {
     /// Who may call, and what they may do.
     pub incoming_auth: IncomingAuth,
-    /// As whom the virtual server signs in to the servers behind it.
+    /// The credentials that the virtual server calls its backends with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outgoing_auth: Option<OutgoingAuth>,
     /// Headers of a call that are forwarded to the backends.
@@ -197,7 +197,7 @@ pub enum IncomingAuthType {
     Oidc,
 }
 
-/// As whom a virtual server signs in to the servers behind it.
+/// The credentials that a virtual server calls its backends with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OutgoingAuth {
@@ -278,11 +278,11 @@ pub struct VirtualMCPServerStatus {
     /// Where clients inside the cluster reach it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The servers behind it, as the running process sees them.
+    /// Its backends, as the running process sees them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = map_by("name"))]
     pub discovered_backends: Vec<DiscoveredBackend>,
-    /// How many of the servers behind it are ready.
+    /// How many of its backends are ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_count: Option<i32>,
     /// Hash of the MCPAuthzConfig in use.
@@ -302,15 +302,15 @@ pub enum VirtualMCPServerPhase {
     /// On its way.
     #[default]
     Pending,
-    /// Answering, with all servers behind it.
+    /// Serving, with all backends.
     Ready,
-    /// Answering, with some servers behind it missing.
+    /// Serving, with some backends missing.
     Degraded,
     /// Cannot run as written; the conditions say why.
     Failed,
 }
 
-/// A server behind a virtual server, as the running process sees it.
+/// A backend of a virtual server, as the running process sees it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiscoveredBackend {

@@ -285,7 +285,7 @@ async fn a_field_of_another_manager_survives_finalizer_and_restart() -> Result<(
     let server = operator.until(KindName::MCPServer, "s", "restart is noted", noted).await?;
     assert_eq!(server["metadata"]["finalizers"], json!([finalizer::SERVER]));
     assert_eq!(server["spec"]["authzConfig"]["inline"]["policies"][0], "permit(principal, action, resource);");
-    // The proxy restarts, and the server behind it as well.
+    // The proxy restarts, and its MCP server as well.
     let both = |one: &Value| {
         let arguments = template(one)["spec"]["containers"][0]["args"].to_string();
         template(one)["metadata"]["annotations"]["mcpserver.toolhive.stacklok.dev/restarted-at"] == asked

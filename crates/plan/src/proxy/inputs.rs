@@ -51,7 +51,7 @@ impl<'a> ProxyContext<'a> {
     }
 }
 
-/// What is behind the proxy of a resource.
+/// How the proxy of a resource reaches its MCP server.
 fn server_kind(me: &Resource) -> ServerKind {
     match me {
         Resource::MCPServer(server) if server.spec.transport == Transport::Stdio => ServerKind::Stdio,

@@ -1,5 +1,5 @@
 //! Phase and readiness of a virtual server: from what was wrong with its plan, from its pods, and from what its
-//! process says about the servers behind it.
+//! process says about its backends.
 
 use skep_api::kinds::{DiscoveredBackend, VirtualMCPServer};
 

@@ -1,4 +1,4 @@
-//! How the server behind the proxy runs: replicas, permissions, image builds.
+//! How the MCP server of the proxy runs: replicas, permissions, image builds.
 
 use std::collections::BTreeMap;
 

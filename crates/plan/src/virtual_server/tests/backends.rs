@@ -1,4 +1,4 @@
-//! The servers behind a virtual server, and as whom it signs in to them.
+//! The backends of a virtual server, and the credentials it calls them with.
 
 use super::*;
 use crate::world::Found;
