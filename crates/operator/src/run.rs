@@ -25,8 +25,8 @@ use crate::write::Writer;
 
 /// The lease that operators of one cluster compete for; the name is that of the system we replace, so that the two never act at once.
 pub const LEASE: &str = "toolhive-operator-leader-election";
-/// How long giving the lease back may take when the process ends.
-const FAREWELL: std::time::Duration = std::time::Duration::from_secs(3);
+/// How long releasing the lease may take when the process ends.
+const RELEASE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 /// How often a blocked deletion is checked again, beside the watches, which show when its last user goes.
 pub const RECHECK: std::time::Duration = std::time::Duration::from_secs(30);
 /// How long one reconcile may take. The API server may be slow, or never answer: no resource may hold a worker for ever.
@@ -82,10 +82,10 @@ pub async fn run(
     }
     // No request of ours is in flight any more: the next leader may act at once.
     if let Some(election) = election {
-        match tokio::time::timeout(FAREWELL, election.release()).await {
+        match tokio::time::timeout(RELEASE_TIMEOUT, election.release()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(error = describe(&error), "lease not given back; it ends by itself"),
-            Err(_slow) => tracing::warn!("lease not given back in time; it ends by itself"),
+            Ok(Err(error)) => tracing::warn!(error = describe(&error), "lease not released; it expires"),
+            Err(_slow) => tracing::warn!("lease not released in time; it expires"),
         }
     }
     Ok(())

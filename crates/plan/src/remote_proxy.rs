@@ -63,7 +63,7 @@ const KIND: ProxyKind = ProxyKind {
 /// Plans a remote proxy. It has no finalizer: its children go by their owner references.
 pub(crate) fn plan(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) -> Plan {
     if me.is_deleting() {
-        return plan_deletion(me);
+        return Plan::terminating(me, "MCP remote proxy is being terminated");
     }
     let mut status = Status::default();
     sessions(&mut status, object);
@@ -128,14 +128,6 @@ fn configuration(status: &mut Status, invalid: Option<&PlanError>, outcome: &Out
         }
         _ => status.condition(CONDITION, true, CONDITION, "All configuration validations passed"),
     };
-}
-
-/// The plan of a proxy that is being deleted while a finalizer holds it: its children are removed, and none is made.
-fn plan_deletion(me: &Resource) -> Plan {
-    const MESSAGE: &str = "MCP remote proxy is being terminated";
-    let mut status = Status::default();
-    status.set("phase", "Terminating").set("message", MESSAGE).condition("Ready", false, "NotReady", MESSAGE);
-    Plan::without_children(me, status)
 }
 
 /// The proxy's Service.

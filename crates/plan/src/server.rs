@@ -59,7 +59,9 @@ const KIND: ProxyKind = ProxyKind {
 /// Plans a server.
 pub(crate) fn plan(me: &Resource, object: &MCPServer, world: &World<'_>) -> Plan {
     if me.is_deleting() {
-        return plan_deletion(me);
+        // Its StatefulSet is deleted as well, in case it has no owner.
+        let plan = Plan::terminating(me, "MCP server is being terminated");
+        return Plan { backend: BackendAction::Delete, ..plan };
     }
     let spec = &object.spec;
     let mut status = Status::default();
@@ -129,21 +131,6 @@ fn replicas(object: &MCPServer, live: Option<&LiveWorkload>) -> Option<i32> {
     }
     let live = live.map(|live| live.replicas).filter(|replicas| *replicas > 1);
     object.spec.replicas.or(live).map(|replicas| replicas.min(1))
-}
-
-/// The plan of a server that is being deleted: its children are removed, and the StatefulSet of its proxy, in case it has no owner.
-fn plan_deletion(me: &Resource) -> Plan {
-    let mut status = Status::default();
-    status.set("phase", "Terminating").set("message", "MCP server is being terminated").condition(
-        "Ready",
-        false,
-        "NotReady",
-        "MCP server is being terminated",
-    );
-    let mut plan = Plan::without_children(me, status);
-    plan.finalizer = Finalizer::Release;
-    plan.backend = BackendAction::Delete;
-    plan
 }
 
 /// Waits for the ConfigMaps that the spec names: they may come after the server.

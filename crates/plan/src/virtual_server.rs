@@ -166,7 +166,8 @@ fn base_url(me: &Resource) -> String {
     format!("http://{}:{PORT}", names::host(&names::virtual_service(me.name()), me.namespace()))
 }
 
-/// The plan of a virtual server that is being deleted, while another controller holds a finalizer: its children are removed.
+/// The plan of a virtual server that is being deleted, while another controller holds a finalizer: its children are removed. Its phase
+/// is `Pending`, as the kind has none for a deletion.
 fn plan_deletion(me: &Resource) -> Plan {
     const MESSAGE: &str = "Virtual MCP server is being deleted";
     let mut status = Status::default();

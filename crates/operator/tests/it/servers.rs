@@ -583,7 +583,7 @@ async fn a_secret_that_a_pod_reads_at_start_rolls_it_by_content() -> Result<()> 
 
 #[tokio::test]
 async fn a_deleted_server_lets_go_of_its_finalizer() -> Result<()> {
-    let operator = operator("farewell").await?;
+    let operator = operator("deletion").await?;
     operator.create(KindName::MCPServer, "s", json!({ "image": "i" })).await?;
     operator.settled().await?;
     operator.resources(KindName::MCPServer).delete("s", &DeleteParams::default()).await?;
