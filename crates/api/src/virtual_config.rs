@@ -43,7 +43,7 @@ pub struct VirtualConfig {
     /// Who may call; filled in from `spec.incomingAuth`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incoming_auth: Option<ResolvedIncomingAuth>,
-    /// As whom to sign in to the servers; filled in from `spec.outgoingAuth`.
+    /// The credentials for the backends; filled in from `spec.outgoingAuth`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outgoing_auth: Option<ResolvedOutgoingAuth>,
     /// How tools of many servers become one list.

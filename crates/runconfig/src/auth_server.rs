@@ -34,7 +34,7 @@ document! {
         pub token_lifespans: Option<TokenLifespans> = if_set "token_lifespans",
         /// How long delegated tokens last.
         pub delegation_token_lifespan: String = if_set "delegation_token_lifespan",
-        /// The providers that callers really sign in to.
+        /// The providers that users really sign in to.
         pub upstreams: Vec<Upstream> = always "upstreams",
         /// The scopes that it knows. Empty means the default ones.
         pub scopes_supported: Vec<String> = if_set "scopes_supported",

@@ -151,7 +151,7 @@ pub struct VirtualMCPServerSpec {
     /// The EmbeddingServer with which tools are found by meaning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embedding_server_ref: Option<NameRef>,
-    /// The embedded authorization server that clients sign in to.
+    /// The embedded authorization server that users sign in to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth_server_config: Option<EmbeddedAuthServer>,
     /// How many pods run. Left out, the operator does not set the number, so that an autoscaler can.
@@ -212,7 +212,7 @@ pub struct OutgoingAuth {
     pub backends: BTreeMap<String, BackendAuth>,
 }
 
-/// Where the way of signing in comes from.
+/// Where the credentials come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutgoingAuthSource {
@@ -223,11 +223,11 @@ pub enum OutgoingAuthSource {
     Inline,
 }
 
-/// As whom to sign in to one server.
+/// The credentials for one backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendAuth {
-    /// Where the way of signing in comes from.
+    /// Where the credentials come from.
     #[serde(rename = "type")]
     pub method: BackendAuthType,
     /// The MCPExternalAuthConfig; for type `externalAuthConfigRef`.
@@ -235,7 +235,7 @@ pub struct BackendAuth {
     pub external_auth_config_ref: Option<NameRef>,
 }
 
-/// Where the way of signing in to one server comes from.
+/// Where the credentials for one backend come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum BackendAuthType {
@@ -325,7 +325,7 @@ pub struct DiscoveredBackend {
     /// Name of the MCPExternalAuthConfig with which it is reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth_config_ref: Option<String>,
-    /// The way of signing in to it.
+    /// The kind of its outgoing authentication.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth_type: Option<String>,
     /// When its health was last checked.

@@ -73,7 +73,7 @@ impl OidcConfig {
 }
 
 document! {
-    /// How to sign in to a remote server.
+    /// How to authenticate to a remote server.
     pub struct RemoteAuthConfig {
         /// The OAuth client.
         pub client_id: String = if_set "client_id",
@@ -85,7 +85,7 @@ document! {
         pub scopes: Vec<String> = if_set "scopes",
         /// Whether no browser is opened.
         pub skip_browser: bool = if_set "skip_browser",
-        /// How long signing in may take.
+        /// How long authentication may take.
         pub timeout: GoDuration = if_set "timeout",
         /// The local port that the answer comes back to.
         pub callback_port: i64 = if_set "callback_port",
