@@ -252,7 +252,7 @@ pub(crate) const fn needs_requests(method: ExternalAuthMethod) -> bool {
     }
 }
 
-/// As whom the proxy signs in to its server.
+/// The credentials that the proxy calls its server with.
 pub(crate) fn external_auth(config: &mut RunConfig, spec: &MCPExternalAuthConfigSpec) {
     match spec.method {
         ExternalAuthMethod::TokenExchange => {

@@ -17,7 +17,7 @@ use crate::child::Child;
 use crate::error::{MissingKey, PlanError};
 use crate::key::ObjectKind;
 use crate::overrides::DroppedOverrides;
-use crate::plan::{BackendAction, Finalizer, Plan, Verdict};
+use crate::plan::{BackendAction, Plan, Verdict};
 use crate::proxy::{
     self, EnvGroup, FileGroup, ProxyContext, ProxyDraft, ProxyKind, ProxyPlan, ProxyPod, ProxySpec, check_template,
 };
@@ -69,9 +69,9 @@ pub(crate) fn plan(me: &Resource, object: &MCPServer, world: &World<'_>) -> Plan
     let (context, mut status, failure) = ProxyContext::resolve(me, &KIND, ProxySpec::from(spec), world, status);
     let failure = failure.or(check_template(&mut status, context.spec.pod_template_spec));
     let failure = failure.or(image::check(&mut status, &spec.image, world.settings.site));
-    let failure = failure.or_else(|| missing(&context).err().map(|error| error.verdict()));
+    let failure = failure.or_else(|| missing(&context).err());
     let outcome = context.children_unless(failure, &mut status, |dropped| build(&context, object, dropped));
-    context.set_url(&mut status, url(me, spec), &outcome.verdict);
+    context.set_url(&mut status, url(me, spec), &outcome.verdict());
     state::add(&mut status, object, &outcome, world);
     let mut plan = outcome.into_plan(me, status);
     if plan.verdict == Verdict::Apply {

@@ -101,14 +101,14 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
         }
         // There is a condition for each entry, so nothing is resolved of too many.
         Err(error) => {
-            resolver.reject("Valid", error.reason(), error.verdict());
+            resolver.reject("Valid", error);
             Inputs::default()
         }
     };
     if let Some(Err(problem)) = &world.live.session_key {
         let advice = "delete the Secret, and a new one is made; all sessions end then";
         let message = format!("Secret `{}`: {problem}; {advice}", names::virtual_session_key(me.name()));
-        resolver.reject("SessionKeyValid", "HMACSecretValidationFailed", Verdict::Refuse(message));
+        resolver.reject("SessionKeyValid", PlanError::invalid("HMACSecretValidationFailed", message));
     }
     // What the spec is not at fault for is in `Ready` alone.
     let supported = support::check_virtual(&needed(spec), world.settings);
@@ -121,28 +121,24 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
             Ok((children, planned)) => (built, process) = (children, Some(planned)),
             Err(error) => {
                 let condition = if error.is_of_template() { TEMPLATE } else { "Valid" };
-                resolver.reject(condition, error.reason(), error.verdict());
+                resolver.reject(condition, error);
             }
         }
     }
     let (mut status, failure) = (resolver.status, resolver.failure);
     let unfit = supported.and_then(|()| check_names(me, world));
-    let (verdict, error) = match (failure, unfit) {
-        (Some(failure), _) => (failure, None),
-        (None, Err(error)) => (error.verdict(), Some(error)),
-        (None, Ok(())) => (Verdict::Apply, None),
-    };
+    let outcome = Outcome { children: built, proxy: None, error: failure.or(unfit.err()) };
+    let verdict = outcome.verdict();
     set_url(&mut status, base_url(me), &verdict, &names::virtual_service(me.name()), world.live);
-    let outcome = Outcome { children: built, proxy: None, verdict, error };
     state::add(&mut status, object, &outcome, world);
 
     let mut plan = Plan::without_children(me, status);
-    if outcome.verdict == Verdict::Apply {
+    if verdict == Verdict::Apply {
         plan.children = outcome.children;
         plan.virtual_server = process.map(Box::new);
         plan.generated_secret = Some(session_key(me));
     }
-    plan.verdict = outcome.verdict;
+    plan.verdict = verdict;
     plan
 }
 
@@ -189,14 +185,14 @@ fn check(resolver: &mut Resolver<'_>, me: &Resource, spec: &VirtualMCPServerSpec
         Ok(()) => {
             resolver.status.condition("Valid", true, "ValidationSucceeded", "Spec validation passed");
         }
-        Err(error) => resolver.reject("Valid", error.reason(), error.verdict()),
+        Err(error) => resolver.reject("Valid", error),
     }
     let Some(template) = &spec.pod_template_spec else { return };
     match check_pod_template(&Value::Object(template.0.clone())) {
         Ok(()) => {
             resolver.status.condition(TEMPLATE, true, "PodTemplateSpecValid", "PodTemplateSpec is valid");
         }
-        Err(error) => resolver.reject(TEMPLATE, error.reason(), error.verdict()),
+        Err(error) => resolver.reject(TEMPLATE, error),
     }
 }
 
@@ -230,7 +226,7 @@ fn resolve<'a>(
             "MCPGroup `{group}` has {} members, and a virtual server serves at most {BACKENDS}; split the group",
             members.len()
         );
-        resolver.reject("MembersListed", "TooManyMembers", Verdict::Refuse(message));
+        resolver.reject("MembersListed", PlanError::invalid("TooManyMembers", message));
         members.clear();
     }
     let outgoing = outgoing::resolve(&mut resolver.status, &mut budget, spec, &members, namespace, world);
@@ -290,7 +286,7 @@ fn serve<'a>(
     let named = spec.config.as_ref().is_some_and(|config| !config.backends.is_empty());
     if inputs.backends.is_empty() && !named {
         left_out.insert(0, format!("no member of MCPGroup `{}` can be served; add one", spec.group_ref.name));
-        resolver.reject(CONDITION, "NoBackends", Verdict::Wait(in_one_line(&left_out)));
+        resolver.reject(CONDITION, PlanError::not_ready("NoBackends", in_one_line(&left_out)));
     } else if left_out.is_empty() {
         let message = format!("all {} members of the group stand in the configuration", inputs.backends.len());
         resolver.status.condition(CONDITION, true, "BackendsConfigured", message);

@@ -1,4 +1,4 @@
-//! `MCPExternalAuthConfig`: one way of signing in, with what it needs and nothing else.
+//! `MCPExternalAuthConfig`: one kind of outgoing authentication, with what it needs and nothing else.
 
 use serde_json::Value;
 use skep_api::kinds::{AwsSts, CrossAppAccess, MCPExternalAuthConfigSpec, TokenExchange};

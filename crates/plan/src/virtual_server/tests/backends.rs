@@ -418,7 +418,7 @@ fn a_member_whose_own_credentials_cannot_be_used_is_found_all_the_same() {
     let all = all.with(resource(KindName::MCPExternalAuthConfig, "key", &bearer));
     let members = discovered(&all.world(), "ns", "team");
     let entry = members["entry"].as_ref().unwrap();
-    assert!(entry.strategy.as_ref().unwrap_err().to_string().contains("cannot sign in with type bearerToken"));
+    assert!(entry.strategy.as_ref().unwrap_err().to_string().contains("cannot authenticate with type bearerToken"));
     assert!(entry.strategy_variables.is_empty() && !entry.variables.is_empty(), "{entry:?}");
     let members = discovered(&mixed().with_config_map("ca", "ca.crt").world(), "ns", "team");
     let entry = members["entry"].as_ref().unwrap();

@@ -13,7 +13,7 @@ fn aws(name: &str, mappings: &[Value]) -> Resource {
     resource(KindName::MCPExternalAuthConfig, name, &spec)
 }
 
-/// A spec in which each of these backends signs in by a configuration.
+/// A spec in which each of these backends is called with the credentials of a configuration.
 fn signing_in(source: &str, backends: impl IntoIterator<Item = (String, String)>) -> Value {
     let backends: serde_json::Map<String, Value> = backends
         .into_iter()
