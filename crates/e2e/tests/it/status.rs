@@ -150,7 +150,7 @@ async fn a_server_that_never_responds_is_not_ready_though_its_pod_is() -> Result
 }
 
 #[tokio::test]
-async fn what_this_build_cannot_run_is_refused_and_what_runs_goes_on() -> Result<()> {
+async fn a_spec_that_this_build_cannot_run_is_refused_and_the_running_server_goes_on() -> Result<()> {
     let home = Home::new("support").await?;
     home.create("web", http(&fixture_image()?)).await?;
     home.condition("MCPServer", "web", "Ready", "True", "Ready").await?;

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lacks_a_key_is_read_again_and_so_is_what_exceeds_the_budget() {
+    fn contents_without_a_key_or_beyond_the_budget_are_read_again() {
         let mut contents = Contents::default();
         let document = |size: usize| {
             let data = keys().select(data(&[("policies", &"x".repeat(size))]));

@@ -404,7 +404,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_not_supported_is_never_applied_and_what_only_observes_is_reported((kind, spec) in resources(), drawn in drawn()) {
+    fn unsupported_features_are_never_applied_and_those_that_only_observe_are_reported((kind, spec) in resources(), drawn in drawn()) {
         let case = case(kind, &spec, &drawn);
         let lacks = |feature: Feature| drawn.unsupported.contains(&feature);
         let applies = case.plan.verdict == Verdict::Apply;
