@@ -40,7 +40,7 @@ pub(crate) struct Pod {
     pub(crate) image: String,
     /// What its pod has beside the image.
     pub(crate) patch: Value,
-    /// Whom its proxy is to the API server: the files that Kubernetes gives to a pod.
+    /// The service account of its proxy: the files that Kubernetes gives to a pod.
     pub(crate) account: PathBuf,
     /// Where the API server is: its host and its port.
     pub(crate) server: (String, String),

@@ -40,7 +40,7 @@ pub struct VirtualConfig {
     /// Servers that are named here instead of being found in the group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub backends: Vec<StaticBackend>,
-    /// Who may call; filled in from `spec.incomingAuth`.
+    /// The authentication of clients; filled in from `spec.incomingAuth`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incoming_auth: Option<ResolvedIncomingAuth>,
     /// The credentials for the backends; filled in from `spec.outgoingAuth`.

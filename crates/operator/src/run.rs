@@ -23,7 +23,7 @@ use crate::verdicts::Remembered;
 use crate::watch::{Context, Watches};
 use crate::write::Writer;
 
-/// The lease that operators of one cluster compete for; the name is that of the system we replace, so that the two never act at once.
+/// The leader lease of the operators of one cluster; the name is that of the system we replace, so that the two never act at once.
 pub const LEASE: &str = "toolhive-operator-leader-election";
 /// How long releasing the lease may take when the process ends.
 const RELEASE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
@@ -41,9 +41,9 @@ pub struct Options {
     pub metrics_address: String,
     /// Where health is served.
     pub health_address: String,
-    /// Whether several operators compete for a lease.
+    /// Whether the operator needs the leader lease to write.
     pub leader_elect: bool,
-    /// Who we are in that competition.
+    /// The identity of this replica in the lease.
     pub identity: String,
     /// Where everything is counted.
     pub metrics: Metrics,

@@ -1,6 +1,6 @@
 //! The one table of kinds: what each owns, how its pods are labelled, and how else it differs for the operator.
 //!
-//! Whatever must know a kind by name reads [`entry`]: the names that are checked for other owners before a plan is made, the watches
+//! All code that must know a kind by name reads [`entry`]: the names that are checked for other owners before a plan is made, the watches
 //! of pods and backends, the owner of a pod, the edges through groups, and the operator's RBAC. So a kind is declared in one place,
 //! and the code that carries plans out has no branch on a kind. What depends on a resource itself is in its plan.
 

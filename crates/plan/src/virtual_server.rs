@@ -63,7 +63,7 @@ const TEMPLATE: &str = "PodTemplateSpecValid";
 #[derive(Debug, Default)]
 struct Inputs<'a> {
     oidc: Option<&'a MCPOIDCConfigSpec>,
-    /// Who may call, and what they may do.
+    /// The authentication and authorization of clients.
     incoming: ResolvedIncomingAuth,
     /// The document of the authorization server that users sign in to.
     auth_server: Option<EmbeddedAuthServerConfig>,
@@ -288,7 +288,7 @@ fn serve<'a>(
         left_out.insert(0, format!("no member of MCPGroup `{}` can be served; add one", spec.group_ref.name));
         resolver.reject(CONDITION, PlanError::not_ready("NoBackends", in_one_line(&left_out)));
     } else if left_out.is_empty() {
-        let message = format!("all {} members of the group stand in the configuration", inputs.backends.len());
+        let message = format!("all {} members of the group are in the configuration", inputs.backends.len());
         resolver.status.condition(CONDITION, true, "BackendsConfigured", message);
     } else {
         resolver.status.condition(CONDITION, false, "BackendsLeftOut", in_one_line(&left_out));

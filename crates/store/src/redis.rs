@@ -29,7 +29,7 @@ const DIAL: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(3);
 
 /// How long a replacement connection is kept before it may be replaced in turn.
-const PAUSE: Duration = Duration::from_secs(1);
+const REPLACEMENT_DELAY: Duration = Duration::from_secs(1);
 
 /// The address of a server and our credentials.
 #[derive(Clone)]
@@ -212,7 +212,7 @@ impl Inner {
     fn replaced(&self, found: &Link) -> Option<Link> {
         let mut link = self.link();
         if link.since == found.since {
-            if found.since.is_some_and(|since| since.elapsed() < PAUSE) {
+            if found.since.is_some_and(|since| since.elapsed() < REPLACEMENT_DELAY) {
                 return None;
             }
             // It cannot fail: the same settings made the first one.

@@ -119,7 +119,7 @@ impl Kind for VirtualMCPServerSpec {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = rules(RULES))]
 pub struct VirtualMCPServerSpec {
-    /// Who may call, and what they may do.
+    /// The authentication and authorization of clients.
     pub incoming_auth: IncomingAuth,
     /// The credentials that the virtual server calls its backends with.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -167,7 +167,7 @@ pub struct VirtualMCPServerSpec {
     pub image_pull_secrets: Vec<LocalNameRef>,
 }
 
-/// Who may call a virtual server, and what they may do.
+/// The authentication and authorization of the clients of a virtual server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = rules(INCOMING_AUTH_RULES))]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::{atomic, is_false, unsized_integer};
 
-/// Who may call, and what they may do.
+/// The authentication and authorization of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResolvedIncomingAuth {
     /// Whether clients must authenticate: `anonymous`, `local` or `oidc`.

@@ -1,6 +1,6 @@
 //! The state behind the store: plain maps, and the rules of which change queues which resources.
 
-mod concern;
+mod change;
 mod pods;
 mod unknown;
 
@@ -14,7 +14,7 @@ use skep_plan::key::{Key, ObjectKind};
 use skep_plan::kinds::{self, Backend};
 use skep_plan::world::{DefaultRedis, Found, Live};
 
-use self::concern::{concerns_itself, concerns_others};
+use self::change::{concerns_itself, concerns_others};
 pub use self::unknown::Unavailable;
 use self::unknown::UnavailableKinds;
 use super::contents::{Contents, ReferencedKeys};
@@ -190,7 +190,7 @@ impl State {
         }
         let seen_by_others = before.is_none_or(|before| concerns_others(before, &entry));
         if seen_by_others {
-            // Who saw it where it was, and who sees it where it is: a member that leaves a group concerns both groups.
+            // The resources that refer to it as it was, and as it is: a member that leaves a group concerns both groups.
             let saw_it = self.graph.dependants(&key);
             let touched = match entry.resource() {
                 Some(resource) => self.graph.set(&key, Some(resource.as_ref())),

@@ -111,16 +111,16 @@ impl Writer {
         self.change_owners(id, operations, "its replicas are left to others").await
     }
 
-    /// Changes who owns which field of a child.
+    /// Changes the owners of fields of a child.
     async fn change_owners(&self, id: &ChildId, operations: Value, why: &'static str) -> Result<(), WriteError> {
         let object = format!("{} {}/{}", id.kind, id.namespace, id.name);
         // INVARIANT: the patch was written as JSON patch operations.
         let Ok(patch) = serde_json::from_value::<json_patch::Patch>(operations) else { return Ok(()) };
-        tracing::info!(%object, why, "fields change their owner");
+        tracing::info!(%object, why, "field ownership changed");
         self.metrics.request("patch", id.kind.api().2);
         let children = self.children(id.kind, &id.namespace);
         let written = children.patch(&id.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
-        written.map(|_| ()).map_err(|error| WriteError::from(error, "take over", object))
+        written.map(|_| ()).map_err(|error| WriteError::from(error, "change the field ownership of", object))
     }
 
     /// Deletes pods, so that others are started in their place. One that is gone already is fine, and so is a new one of the same name,

@@ -48,7 +48,7 @@ fn of_both(proxy: &Rollout, generation: Option<i64>, was_ready: bool, live: &Liv
         if let Some(report) = current_report(live.unmade.as_ref(), live) {
             return of_report(report, false, live);
         }
-        let message = "MCP server proxy is running; its workload StatefulSet is on its way".to_owned();
+        let message = "MCP server proxy is running; its workload StatefulSet is being created".to_owned();
         return Readiness::waiting("Pending", TEXTS.not_ready, message);
     };
     let of_backend = of_backend(backend, generation, was_ready, live);

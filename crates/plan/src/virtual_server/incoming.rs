@@ -1,4 +1,4 @@
-//! Who may call a virtual server, and what they may do.
+//! The authentication and authorization of the clients of a virtual server.
 
 use serde::Deserialize;
 use skep_api::auth_server::EmbeddedAuthServer;
@@ -101,7 +101,7 @@ const fn has_authz(incoming: &IncomingAuth) -> bool {
     incoming.authz_config.is_some() || incoming.authz_config_ref.is_some()
 }
 
-/// Whose tokens are believed: the configuration, if the reference leads to one.
+/// The configuration of the issuer whose tokens are valid, if the reference leads to one.
 pub(super) fn oidc<'a>(resolver: &mut Resolver<'a>, incoming: &IncomingAuth) -> Option<&'a MCPOIDCConfigSpec> {
     let reference = incoming.oidc_config_ref.as_ref().map(|reference| reference.name.as_str());
     let oidc = resolver.oidc(reference, resolve::OIDC);

@@ -1,4 +1,4 @@
-//! Who is calling, and as whom the proxy calls on.
+//! The authentication of clients, and the credentials for the MCP server.
 
 use std::collections::BTreeMap;
 
@@ -175,7 +175,7 @@ document! {
         pub region: String = always "region",
         /// The AWS service name for which requests are signed.
         pub service: String = always "service",
-        /// The role of callers whom no mapping fits.
+        /// The role of callers that no mapping fits.
         pub fallback_role_arn: String = if_set "fallback_role_arn",
         /// Which callers get which role.
         pub role_mappings: Vec<AwsRoleMapping> = if_set "role_mappings",

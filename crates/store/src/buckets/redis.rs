@@ -16,7 +16,7 @@ const SCRIPT: &str = include_str!("take.lua");
 /// How long a call waits for Redis, at most.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long Redis is not asked after it failed.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Buckets in Redis.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl RedisBuckets {
     }
 
     fn recent_failure(&self) -> Option<UnavailableError> {
-        self.failed().as_ref().filter(|(when, _)| when.elapsed() < PAUSE).map(|(_, cause)| cause.clone())
+        self.failed().as_ref().filter(|(when, _)| when.elapsed() < RETRY_DELAY).map(|(_, cause)| cause.clone())
     }
 
     fn failed(&self) -> std::sync::MutexGuard<'_, Option<(Instant, UnavailableError)>> {

@@ -200,7 +200,7 @@ fn operation() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever is applied, the message keeps what identifies it, and removing what was added gives the message back.
+    /// After any patch the message keeps the members that identify it, and removing what was added gives the message back.
     #[test]
     fn a_patched_message_is_the_same_message(params in prop::collection::btree_map("[ab]", tree(), 0..3), patch in prop::collection::vec(operation(), 0..5)) {
         let params = json!(params).to_string();
