@@ -59,12 +59,12 @@ impl Election {
     }
 
     /// Waits until this process holds the lease.
-    pub async fn win(self) -> Leadership {
-        self.win_reporting(&Readiness::default()).await
+    pub async fn acquire(self) -> Leadership {
+        self.acquire_reporting(&Readiness::default()).await
     }
 
     /// The same, and reports whether this process can take over: whether it reaches the API server and the lease.
-    pub async fn win_reporting(self, readiness: &Readiness) -> Leadership {
+    pub async fn acquire_reporting(self, readiness: &Readiness) -> Leadership {
         readiness.set(CHECK, Check::Failed("lease not read yet".to_owned()));
         let mut seen: Option<Observed> = None;
         loop {

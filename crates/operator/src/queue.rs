@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_that_is_queued_while_it_is_reconciled_is_queued_again_afterwards_and_never_reconciled_twice_at_once() {
+    fn a_resource_queued_during_its_reconcile_is_reconciled_again_and_never_twice_at_once() {
         let (mut state, now) = (State::default(), Instant::now());
         state.add(key("a"), now);
         assert!(state.take(now).is_some());

@@ -11,6 +11,7 @@ use crate::events::Events;
 use crate::failure::describe;
 use crate::lease::{Election, Leadership};
 use crate::metrics::Metrics;
+use crate::policy_cache::PolicyCache;
 use crate::queue::Queue;
 use crate::readiness::Readiness;
 use crate::reconcile::{Applier, Failures, Reconciler};
@@ -19,7 +20,6 @@ use crate::served::Served;
 use crate::session_key::SessionKeys;
 use crate::settings::Environment;
 use crate::store::Store;
-use crate::verdicts::Remembered;
 use crate::watch::{Context, Watches};
 use crate::write::Writer;
 
@@ -109,7 +109,7 @@ async fn lead(
     }
     let mut leadership = None;
     if let Some(election) = election {
-        leadership = Some(election.win_reporting(&readiness).await);
+        leadership = Some(election.acquire_reporting(&readiness).await);
         tracing::info!(lease = LEASE, "acquired leader lease");
     }
     metrics.leading(true);
@@ -140,7 +140,7 @@ async fn lead(
     let writer = Writer::serving(client.clone(), metrics.clone(), served);
     let reconciler = Arc::new(Reconciler {
         settings,
-        policies: Box::new(Remembered::new(policies)),
+        policies: Box::new(PolicyCache::new(policies)),
         applier: Applier::new(queue.clone(), store.clone(), writer.clone(), metrics.clone()),
         store,
         queue,

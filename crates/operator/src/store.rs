@@ -5,9 +5,9 @@
 
 mod contents;
 mod facts;
-mod held;
 mod pods;
 mod state;
+mod stored_resource;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,9 +22,9 @@ use crate::object::Object;
 
 pub use contents::ReferencedKeys;
 pub use facts::{ChildFacts, Owner, child_facts};
-pub use held::Held;
 pub use pods::{PodFacts, Settling, pod_facts};
 pub use state::{BegunRead, Entry, Unavailable, Wake};
+pub use stored_resource::StoredResource;
 
 use state::State;
 
@@ -89,8 +89,8 @@ impl Store {
     }
 
     /// Takes in an object of one of our kinds, as the API server answered a write of its status.
-    pub fn put_answer(&self, kind: KindName, object: Object) -> Wake {
-        self.with(|state| state.put_answer(kind, object))
+    pub fn put_response(&self, kind: KindName, object: Object) -> Wake {
+        self.with(|state| state.put_response(kind, object))
     }
 
     /// The metadata of a resource is about to be written. [`Self::end_change`] must follow, however that ends.

@@ -18,7 +18,7 @@ use self::change::{concerns_itself, concerns_others};
 pub use self::unknown::Unavailable;
 use self::unknown::UnavailableKinds;
 use super::contents::{Contents, ReferencedKeys};
-use super::held::Held;
+use super::stored_resource::StoredResource;
 use super::{ChildFacts, ChildId, PodFacts, PodId, Snapshot};
 use crate::graph::Graph;
 use crate::object::Object;
@@ -37,7 +37,7 @@ pub struct Wake {
 #[derive(Clone, Debug)]
 pub enum Entry {
     /// It can be read.
-    Readable(Held),
+    Readable(StoredResource),
     /// It cannot, and why.
     Unreadable {
         /// What every object has.
@@ -126,7 +126,7 @@ impl Entry {
         let (metadata, mut value, mut names) = object.into_parts();
         let problem = match excess {
             Some(excess) => excess.to_string(),
-            None => match Held::read(kind, &value) {
+            None => match StoredResource::read(kind, &value) {
                 Ok(held) => return Self::Readable(held),
                 Err(problem) => problem,
             },
@@ -168,7 +168,7 @@ impl State {
     }
 
     /// Takes in the answer to a write of ours.
-    pub(super) fn put_answer(&mut self, kind: KindName, object: Object) -> Wake {
+    pub(super) fn put_response(&mut self, kind: KindName, object: Object) -> Wake {
         // Only answers can come after the news of the deletion. A watch shows the deletion of what it has shown.
         if object.metadata().uid.as_ref().is_some_and(|uid| self.gone.contains(uid)) {
             return Wake::default();
@@ -228,7 +228,7 @@ impl State {
 
     pub(super) fn end_change(&mut self, kind: KindName, key: &Key, written: Option<Object>) -> Wake {
         let meanwhile = self.changing.remove(key).flatten();
-        let mut wake = written.map(|object| self.put_answer(kind, object)).unwrap_or_default();
+        let mut wake = written.map(|object| self.put_response(kind, object)).unwrap_or_default();
         wake.now.remove(key);
         if let Some(object) = meanwhile {
             let more = self.put_resource(kind, object);
@@ -509,7 +509,7 @@ impl State {
 }
 
 /// What a plan sees of a resource that another one refers to. Of too many large ones together the rest is not parsed.
-fn parsed(held: &Held, left: &mut usize) -> Found {
+fn parsed(held: &StoredResource, left: &mut usize) -> Found {
     let Some(rest) = left.checked_sub(held.values_to_parse()) else {
         return Found::Unreadable(format!(
             "what is referred to has more than {PARSED_AT_ONCE} values (texts, numbers, lists and objects) together; write less"

@@ -78,7 +78,7 @@ fn an_object_never_goes_back_to_an_older_version_and_never_comes_back_from_the_d
     assert_eq!(store.entry(&key(KindName::MCPServer, "s")).unwrap().metadata().resource_version.as_deref(), Some("5"));
     store.remove_resource(&key(KindName::MCPServer, "s"));
     let late = serde_json::from_value(server("s", 6, "late answer")).unwrap();
-    assert_eq!(store.put_answer(KindName::MCPServer, late), Wake::default());
+    assert_eq!(store.put_response(KindName::MCPServer, late), Wake::default());
     assert!(store.entry(&key(KindName::MCPServer, "s")).is_none());
 }
 

@@ -17,7 +17,7 @@ use skep_plan::child::Child;
 use skep_plan::plan::GeneratedSecret;
 use skep_plan::world::LivePod;
 
-use super::{ChildAnswer, MANAGER, WriteError, Writer, child_resource};
+use super::{ChildResponse, MANAGER, WriteError, Writer, child_resource};
 use crate::adopt::{handover, leave_replicas};
 use crate::object::{FullMetadata, Metadata};
 use crate::store::ChildId;
@@ -28,7 +28,7 @@ const NO_VERSION: &str = "1";
 
 impl Writer {
     /// Creates a child by applying it, if there is no object of its name; nothing if there is one, which is left as it is.
-    pub async fn create_child(&self, namespace: &str, child: &Child) -> Result<Option<ChildAnswer>, WriteError> {
+    pub async fn create_child(&self, namespace: &str, child: &Child) -> Result<Option<ChildResponse>, WriteError> {
         let mut body = child.body().clone();
         if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("resourceVersion".to_owned(), NO_VERSION.into());
@@ -41,11 +41,11 @@ impl Writer {
     }
 
     /// Applies a child. What we own of it and no longer send is removed by the API server.
-    pub async fn apply(&self, namespace: &str, child: &Child) -> Result<ChildAnswer, WriteError> {
+    pub async fn apply(&self, namespace: &str, child: &Child) -> Result<ChildResponse, WriteError> {
         self.send(namespace, child, child.body()).await
     }
 
-    async fn send(&self, namespace: &str, child: &Child, body: &Value) -> Result<ChildAnswer, WriteError> {
+    async fn send(&self, namespace: &str, child: &Child, body: &Value) -> Result<ChildResponse, WriteError> {
         let object = format!("{} {namespace}/{}", child.kind(), child.name());
         self.metrics.request("apply", child.kind().api().2);
         let body = self.with_served_owners(body);

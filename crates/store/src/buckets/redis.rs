@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{Bucket, RateDecision};
 use crate::StoreError;
-use crate::redis::{Again, Options, Server, UnavailableError};
+use crate::redis::{Options, Retry, Server, UnavailableError};
 
 const SCRIPT: &str = include_str!("take.lua");
 /// How long a call waits for Redis, at most.
@@ -49,7 +49,7 @@ impl RedisBuckets {
         for bucket in buckets {
             command.arg(bucket.limit.tokens()).arg(bucket.limit.micros());
         }
-        let answer = timeout(PATIENCE, self.server.run::<usize>(&command, Again::IfUnsent)).await;
+        let answer = timeout(PATIENCE, self.server.run::<usize>(&command, Retry::IfUnsent)).await;
         let answer = answer.unwrap_or(Err(StoreError::Unavailable(UnavailableError::Slow)));
         *self.failed() = match &answer {
             Err(StoreError::Unavailable(cause)) => Some((Instant::now(), cause.clone())),
