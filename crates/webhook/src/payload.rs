@@ -7,7 +7,7 @@ use skep_mcp::{Message, Raw};
 
 use crate::VERSION;
 
-/// What a webhook is told about a message.
+/// The facts about a message that a webhook gets.
 #[derive(Debug)]
 pub struct Payload<'a> {
     /// Identifies the call.

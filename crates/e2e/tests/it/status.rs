@@ -141,8 +141,8 @@ async fn a_server_that_never_responds_is_not_ready_though_its_pod_is() -> Result
             let condition = condition.unwrap_or_default();
             ensure!(condition["status"] != "True", "{name} is ready: {condition}");
             let message = condition["message"].as_str().unwrap_or_default();
-            let is_told = message.contains("has not answered") || condition["reason"] == "UpstreamDegraded";
-            Ok(if is_running && is_told { Seen::Yes(()) } else { Seen::NotYet(server["status"].to_string()) })
+            let is_reported = message.contains("has not answered") || condition["reason"] == "UpstreamDegraded";
+            Ok(if is_running && is_reported { Seen::Yes(()) } else { Seen::NotYet(server["status"].to_string()) })
         })
         .await?;
     }

@@ -222,7 +222,7 @@ impl Run<'_> {
                 silent(&injector).await?;
             }
             // Before it knew that a resource is another one, or gone, the operator may have made children of the old one: how many depends
-            // on when it was told.
+            // on when the watch showed that.
             while staged.is_ok() && collect_garbage(&client, &namespace).await? {
                 silent(&injector).await?;
             }

@@ -417,8 +417,8 @@ proptest! {
         if case.reason() == "NotSupported" {
             prop_assert!(!applies && case.plan.children.is_empty());
         }
-        let is_told = case.status_of("TracingInForce") == Some(ConditionStatus::False);
-        prop_assert_eq!(is_told, is_proxy && names("telemetryConfigRef") && lacks(Feature::Tracing));
+        let is_reported = case.status_of("TracingInForce") == Some(ConditionStatus::False);
+        prop_assert_eq!(is_reported, is_proxy && names("telemetryConfigRef") && lacks(Feature::Tracing));
     }
 
     #[test]
