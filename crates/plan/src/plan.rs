@@ -176,6 +176,17 @@ impl Plan {
         Self::of_status(me.kind(), status)
     }
 
+    /// The plan of a resource that is being deleted: its children are removed, and its finalizer, if it has one, is released.
+    pub(crate) fn terminating(me: &Resource, message: &str) -> Self {
+        let mut status = Status::default();
+        status.set("phase", "Terminating").set("message", message).condition("Ready", false, "NotReady", message);
+        let mut plan = Self::without_children(me, status);
+        if plan.finalizer == Finalizer::Hold {
+            plan.finalizer = Finalizer::Release;
+        }
+        plan
+    }
+
     /// A plan of a resource of this kind that makes no children.
     pub(crate) fn of_status(kind: KindName, status: Status) -> Self {
         Self {

@@ -160,7 +160,7 @@ pub struct MCPServerSpec {
     /// The MCPWebhookConfig whose webhooks see each call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook_config_ref: Option<NameRef>,
-    /// The embedded authorization server that clients sign in to.
+    /// The embedded authorization server that users sign in to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth_server_ref: Option<AuthServerRef>,
     /// The MCPTelemetryConfig to report to.

@@ -182,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn what_pods_do_not_consume_moves_no_generation_and_the_second_pass_is_the_last(spec in specs(), replicas in 0..5_i32) {
+    fn a_change_that_pods_do_not_read_moves_no_generation_and_the_second_pass_is_the_last(spec in specs(), replicas in 0..5_i32) {
         let found = world_objects();
         let first = planned(&resource(KindName::MCPServer, "s", 3, &spec), &found, &Live::default());
         if let Some(before) = deployment(&first) {

@@ -324,8 +324,8 @@ fn traces_without_a_collector_are_reported_as_not_in_force() {
         all.extend([found(KindName::MCPTelemetryConfig, "mine", &json!({ "openTelemetry": otel }))]);
         let spec = json!({ "image": "i", "telemetryConfigRef": { "name": "mine" } });
         let plan = planned(&resource(KindName::MCPServer, "s", 1, &spec), &all, &Live::default());
-        let told = plan.status.find("TracingInForce").map(|condition| condition.reason.as_str());
-        assert_eq!(told, reason, "{endpoint}");
+        let reported = plan.status.find("TracingInForce").map(|condition| condition.reason.as_str());
+        assert_eq!(reported, reason, "{endpoint}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whatever a user overrides, the operator's own variables, annotations, labels, mounts and volumes are in the pods, and the
+//! No override of a user displaces what the operator stamps: its own variables, annotations, labels, mounts and volumes are in the pods, and the
 //! status names each override that gave way.
 
 use proptest::prelude::*;

@@ -405,7 +405,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_not_supported_is_never_applied_and_what_only_observes_is_reported((kind, spec) in resources(), drawn in drawn()) {
+    fn unsupported_features_are_never_applied_and_those_that_only_observe_are_reported((kind, spec) in resources(), drawn in drawn()) {
         let case = case(kind, &spec, &drawn);
         let lacks = |feature: Feature| drawn.unsupported.contains(&feature);
         let applies = case.plan.verdict == Verdict::Apply;
@@ -418,8 +418,8 @@ proptest! {
         if case.reason() == "NotSupported" {
             prop_assert!(!applies && case.plan.children.is_empty());
         }
-        let is_told = case.status_of("TracingInForce") == Some(ConditionStatus::False);
-        prop_assert_eq!(is_told, is_proxy && names("telemetryConfigRef") && lacks(Feature::Tracing));
+        let is_reported = case.status_of("TracingInForce") == Some(ConditionStatus::False);
+        prop_assert_eq!(is_reported, is_proxy && names("telemetryConfigRef") && lacks(Feature::Tracing));
     }
 
     #[test]

@@ -7,6 +7,7 @@
     reason = "a test may state what it expects and stop"
 )]
 
+mod architecture;
 mod authz;
 mod bounds;
 mod browser;

@@ -13,7 +13,7 @@ fn aws(name: &str, mappings: &[Value]) -> Resource {
     resource(KindName::MCPExternalAuthConfig, name, &spec)
 }
 
-/// A spec in which each of these backends signs in by a configuration.
+/// A spec in which each of these backends is called with the credentials of a configuration.
 fn signing_in(source: &str, backends: impl IntoIterator<Item = (String, String)>) -> Value {
     let backends: serde_json::Map<String, Value> = backends
         .into_iter()
@@ -64,7 +64,7 @@ fn the_matchers_of_all_configurations_are_bounded_together() {
 }
 
 #[test]
-fn what_backends_take_over_is_bounded() {
+fn the_configurations_that_backends_inherit_are_bounded() {
     let mapping = json!({ "claim": "c".repeat(150_000), "roleArn": "r" });
     let all = team().with(aws("x", &[mapping.clone(), mapping]));
     let backends = (0..100).map(|number| (format!("b{number:02}"), "x".to_owned()));
@@ -79,7 +79,7 @@ fn what_backends_take_over_is_bounded() {
 }
 
 #[test]
-fn what_tools_take_over_is_bounded() {
+fn the_configurations_that_tools_inherit_are_bounded() {
     let tools = |count: usize| {
         let tools: Vec<Value> = (0..count)
             .map(|number| json!({ "workload": format!("w{number}"), "toolConfigRef": { "name": "c" } }))
@@ -215,7 +215,7 @@ fn composite_tools_by_reference_are_bounded_together() {
 }
 
 #[test]
-fn what_entries_bring_along_is_bounded() {
+fn the_headers_and_certificates_of_entries_are_bounded() {
     let headers = from_secret((0..90).map(|number| (format!("X-{number}"), "s")));
     let mut all = group().with_secret("s", "k");
     for number in 0..20 {

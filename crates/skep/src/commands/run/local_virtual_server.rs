@@ -114,7 +114,7 @@ fn why_left_out(name: &str, status: &Status) -> String {
         .or_else(|| status.find(&format!("DiscoveredAuthConfig-{name}")))
         .or_else(|| status.find("DefaultAuthConfig"));
     let problem = credentials.filter(|condition| condition.is_false()).or_else(|| status.find("BackendsConfigured"));
-    problem.map_or_else(|| "it does not stand in the configuration".to_owned(), |problem| problem.message.clone())
+    problem.map_or_else(|| "it is not in the configuration".to_owned(), |problem| problem.message.clone())
 }
 
 /// The configuration without the members that an inline one names at their addresses in a cluster.
