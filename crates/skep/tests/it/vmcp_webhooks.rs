@@ -94,5 +94,7 @@ fn webhooks_see_the_tool_that_is_called_through_the_optimizer() {
     };
     assert_eq!(call("delete_all").status, 403);
     assert_eq!(call("search").body["result"]["structuredContent"], json!({ "limit": 10 }));
-    assert_eq!(calls(&backend), [json!({ "name": "search", "arguments": { "limit": 10 } })]);
+    let received = calls(&backend);
+    assert_eq!(received.len(), 1, "a denied call reaches no server: {received:?}");
+    assert_eq!((&received[0]["name"], &received[0]["arguments"]), (&json!("search"), &json!({ "limit": 10 })));
 }
