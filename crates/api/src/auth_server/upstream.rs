@@ -207,7 +207,7 @@ pub struct TokenResponseMapping {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IdentityFromToken {
-    /// The path of the person's subject.
+    /// The person's subject.
     #[schemars(length(min = 1, max = 256))]
     pub subject_path: String,
     /// The person's name.
