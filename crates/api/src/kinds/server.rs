@@ -154,7 +154,7 @@ pub struct MCPServerSpec {
     /// The MCPToolConfig that hides or renames tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_config_ref: Option<NameRef>,
-    /// The MCPExternalAuthConfig with which the proxy signs in to the server.
+    /// The MCPExternalAuthConfig with which the proxy authenticates to the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_auth_config_ref: Option<NameRef>,
     /// The MCPWebhookConfig whose webhooks see each call.
