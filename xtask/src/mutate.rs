@@ -110,8 +110,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     for why in stale {
         session.report.fail(&why);
     }
-    let left = session.together(mutants)?;
-    session.alone(left)?;
+    let (left, texts) = session.together(mutants)?;
+    session.alone(left, &texts)?;
     session.report.end()
 }
 

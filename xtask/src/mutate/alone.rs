@@ -1,49 +1,57 @@
 //! One mutant at a time, with a build of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 
 use super::build::{Build, Diagnostic};
 use super::witness::Witness;
+use super::workspace::Texts;
 use super::{Baseline, Mutant, Session};
 use crate::ui;
 
 // === impl Session ===
 
 impl Session {
-    /// Tries mutants one at a time, whose tests did that with nothing taken out.
-    pub(super) fn alone(&self, mutants: Vec<(Mutant<'_>, Baseline)>) -> Result<()> {
-        let without = self.baseline_without_mutants(&mutants)?;
-        for (mutant, baseline) in mutants {
-            match without.get(&mutant.witness).copied().unwrap_or(baseline) {
-                Ok(usual) => self.try_alone(&mutant, usual)?,
-                Err(why) => {
-                    let why = format!("`cargo test {}` {why} with nothing taken out", mutant.mutation.test);
-                    self.report.refuse(&mutant, &why);
-                }
-            }
+    /// Tries mutants one at a time, whose tests did that with nothing taken out. The other files keep the texts of `together`, in which
+    /// no mutant is active, so that they are not built again; but a test that fails with those needs the workspace as it is.
+    pub(super) fn alone(&self, mutants: Vec<(Mutant<'_>, Baseline)>, together: &Texts) -> Result<()> {
+        let (green, red): (Vec<_>, Vec<_>) = mutants.into_iter().partition(|(_, baseline)| baseline.is_ok());
+        for (mutant, baseline) in green {
+            self.try_alone(&mutant, together, baseline)?;
+        }
+        let baselines = self.run_baselines_alone(red.iter().map(|(mutant, _)| &mutant.witness).collect())?;
+        for (mutant, baseline) in red {
+            let baseline = baselines.get(&mutant.witness).copied().unwrap_or(baseline);
+            self.try_alone(&mutant, &Texts::new(), baseline)?;
         }
         Ok(())
     }
 
-    /// What tests do that fail while all mutants are in the sources, even though none is active.
-    fn baseline_without_mutants(&self, mutants: &[(Mutant<'_>, Baseline)]) -> Result<BTreeMap<Witness, Baseline>> {
-        let red: BTreeSet<_> =
-            mutants.iter().filter(|(_, baseline)| baseline.is_err()).map(|(mutant, _)| &mutant.witness).collect();
-        if red.is_empty() {
+    /// What tests do in the workspace as it is.
+    fn run_baselines_alone(&self, witnesses: BTreeSet<&Witness>) -> Result<BTreeMap<Witness, Baseline>> {
+        if witnesses.is_empty() {
             return Ok(BTreeMap::new());
         }
-        self.workspace.write(&BTreeMap::new())?;
+        self.workspace.write(&Texts::new())?;
         let Build::Done(executables) = self.builder.build("build without mutants", None)? else {
             bail!("the workspace does not build");
         };
-        red.into_iter().map(|witness| Ok((witness.clone(), self.run_baseline(witness, &executables)?))).collect()
+        witnesses.into_iter().map(|one| Ok((one.clone(), self.run_baseline(one, &executables)?))).collect()
     }
 
-    fn try_alone(&self, mutant: &Mutant<'_>, usual: Duration) -> Result<()> {
-        self.workspace.write(&[(mutant.place.file.clone(), mutant.text(&self.workspace))].into())?;
+    fn try_alone(&self, mutant: &Mutant<'_>, others: &Texts, baseline: Baseline) -> Result<()> {
+        let usual = match baseline {
+            Ok(usual) => usual,
+            Err(why) => {
+                let why = format!("`cargo test {}` {why} with nothing taken out", mutant.mutation.test);
+                self.report.refuse(mutant, &why);
+                return Ok(());
+            }
+        };
+        let mut texts = others.clone();
+        texts.insert(mutant.place.file.clone(), mutant.text(&self.workspace));
+        self.workspace.write(&texts)?;
         let executables = match self.builder.build(&mutant.mutation.title(), Some(&mutant.witness.target))? {
             Build::Done(executables) => executables,
             Build::Failed(errors) => {

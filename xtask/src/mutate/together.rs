@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use super::build::{Build, Diagnostic};
 use super::schemata::{Change, Schemata};
 use super::witness::{Executables, Witness};
+use super::workspace::Texts;
 use super::{Baseline, Mutant, Session, in_parallel};
 use crate::{test, ui};
 
@@ -19,12 +20,12 @@ type Written = BTreeMap<PathBuf, Schemata>;
 impl Session {
     /// Tries the mutants that can be chosen as the program runs. Returns those that must be tried alone, with what their tests did:
     /// because they are no part of a function's body, do not build beside the others, or were not noticed, which may be due to a process
-    /// that did not inherit the choice.
-    pub(super) fn together<'a>(&self, mutants: Vec<Mutant<'a>>) -> Result<Vec<(Mutant<'a>, Baseline)>> {
+    /// that did not inherit the choice. Also returns the texts that were built.
+    pub(super) fn together<'a>(&self, mutants: Vec<Mutant<'a>>) -> Result<(Vec<(Mutant<'a>, Baseline)>, Texts)> {
         let mut alone: BTreeSet<usize> =
             mutants.iter().filter(|mutant| mutant.place.block.is_none()).map(|mutant| mutant.number).collect();
         ui::progress(&format!("{} mutants in one build, {} alone", mutants.len() - alone.len(), alone.len()));
-        let executables = self.build_together(&mutants, &mut alone)?;
+        let (executables, texts) = self.build_together(&mutants, &mut alone)?;
         test::prepare()?;
         let mut by_witness: BTreeMap<Witness, Vec<Mutant<'a>>> = BTreeMap::new();
         for mutant in mutants {
@@ -41,7 +42,7 @@ impl Session {
             }
             Ok(left)
         })?;
-        Ok(left.into_iter().flatten().collect())
+        Ok((left.into_iter().flatten().collect(), texts))
     }
 
     fn is_noticed(&self, mutant: &Mutant<'_>, of: &Executables, baseline: Baseline) -> Result<bool> {
@@ -57,11 +58,13 @@ impl Session {
     }
 
     /// Builds until every mutant that is still in the sources compiles. Those that do not are added to those that are tried alone.
-    fn build_together(&self, mutants: &[Mutant<'_>], alone: &mut BTreeSet<usize>) -> Result<Executables> {
+    fn build_together(&self, mutants: &[Mutant<'_>], alone: &mut BTreeSet<usize>) -> Result<(Executables, Texts)> {
         loop {
-            let written = self.write_together(mutants, alone)?;
+            let written = self.schemata(mutants, alone);
+            let texts = written.iter().map(|(file, schemata)| (file.clone(), schemata.text.clone())).collect();
+            self.workspace.write(&texts)?;
             let errors = match self.builder.build("build of all mutants", None)? {
-                Build::Done(executables) => return Ok(executables),
+                Build::Done(executables) => return Ok((executables, texts)),
                 Build::Failed(errors) => errors,
             };
             let blamed: BTreeSet<_> = errors.iter().flat_map(|error| blamed(&written, error)).collect();
@@ -79,7 +82,7 @@ impl Session {
         }
     }
 
-    fn write_together(&self, mutants: &[Mutant<'_>], alone: &BTreeSet<usize>) -> Result<Written> {
+    fn schemata(&self, mutants: &[Mutant<'_>], alone: &BTreeSet<usize>) -> Written {
         let mut changes: BTreeMap<&Path, Vec<Change<'_>>> = BTreeMap::new();
         for mutant in mutants.iter().filter(|mutant| !alone.contains(&mutant.number)) {
             let (place, with) = (&mutant.place, mutant.mutation.with.as_str());
@@ -87,13 +90,8 @@ impl Session {
             let change = Change { number: mutant.number, block, range: place.range.clone(), with };
             changes.entry(&place.file).or_default().push(change);
         }
-        let written: Written = changes
-            .into_iter()
-            .map(|(file, changes)| (file.to_owned(), Schemata::of(&self.workspace.text(file), &changes)))
-            .collect();
-        let texts = written.iter().map(|(file, schemata)| (file.clone(), schemata.text.clone())).collect();
-        self.workspace.write(&texts)?;
-        Ok(written)
+        let written = changes.into_iter();
+        written.map(|(file, changes)| (file.to_owned(), Schemata::of(&self.workspace.text(file), &changes))).collect()
     }
 }
 

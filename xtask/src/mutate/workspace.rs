@@ -13,6 +13,9 @@ use crate::root;
 /// Where the copy is built, below it.
 const BUILD: &str = "target";
 
+/// Files that have another text than in the workspace.
+pub(super) type Texts = BTreeMap<PathBuf, String>;
+
 /// What git knows of the workspace, as it was at the start, and a directory with a copy of it.
 pub(super) struct Workspace {
     copy: PathBuf,
@@ -46,7 +49,7 @@ impl Workspace {
     }
 
     /// Makes the copy the same as the workspace, but for the files that have another text.
-    pub(super) fn write(&self, changed: &BTreeMap<PathBuf, String>) -> Result<()> {
+    pub(super) fn write(&self, changed: &Texts) -> Result<()> {
         let mut kept = BTreeSet::new();
         for (file, content) in &self.files {
             let content = changed.get(file).map_or(content.as_slice(), String::as_bytes);
@@ -104,7 +107,7 @@ mod tests {
         assert_eq!(read("kept.rs").as_deref(), Some("changed"));
         assert_eq!(read("new/two.rs").as_deref(), Some("two"));
         assert!(path("target/built").exists() && !path("moved/old.rs").exists());
-        workspace.write(&BTreeMap::new()).unwrap();
+        workspace.write(&Texts::new()).unwrap();
         assert_eq!(read("kept.rs").as_deref(), Some("one"));
     }
 }
