@@ -35,7 +35,7 @@ use self::place::{Place, Sources};
 use self::report::Report;
 use self::witness::{Executables, LIMIT, Tested, Witness};
 use self::workspace::Workspace;
-use crate::{root, target_dir};
+use crate::{root, target_dir, ui};
 
 /// What to take out.
 #[derive(Args)]
@@ -164,8 +164,12 @@ impl Session {
     fn run_baseline(&self, witness: &Witness, of: &Executables) -> Result<Baseline> {
         let at = self.baselines.fetch_add(1, Ordering::Relaxed) + 1;
         let tested = witness.run(of, None, &self.log(&format!("baseline-{at}")), LIMIT)?;
-        self.report.baseline(witness, &tested);
-        Ok(tested.verdict().map_or(Ok(tested.elapsed), Err))
+        let (verdict, seconds) = (tested.verdict(), tested.elapsed.as_secs_f64());
+        ui::progress(&format!(
+            "{witness} {} with nothing taken out, after {seconds:.1} s",
+            verdict.unwrap_or("passes")
+        ));
+        Ok(verdict.map_or(Ok(tested.elapsed), Err))
     }
 
     /// Runs the test of a mutant, for as long as a test that fails late may take.

@@ -55,7 +55,7 @@ impl Session {
         let executables = match self.builder.build(&mutant.mutation.title(), Some(&mutant.witness.target))? {
             Build::Done(executables) => executables,
             Build::Failed(errors) => {
-                errors.iter().filter_map(shown).for_each(ui::progress);
+                errors.iter().filter_map(Diagnostic::shown).for_each(ui::progress);
                 self.report.refuse(mutant, "it does not build any more: a compiler is not the test that is meant");
                 return Ok(());
             }
@@ -68,8 +68,4 @@ impl Session {
         }
         Ok(())
     }
-}
-
-fn shown(error: &Diagnostic) -> Option<&str> {
-    error.rendered.as_deref().map(str::trim_end)
 }

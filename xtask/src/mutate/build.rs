@@ -40,7 +40,7 @@ pub(super) struct Diagnostic {
     children: Vec<Diagnostic>,
     /// The error as the compiler shows it.
     #[serde(default)]
-    pub(super) rendered: Option<String>,
+    rendered: Option<String>,
 }
 
 /// A place that an error is about.
@@ -162,6 +162,10 @@ impl Artifact {
 // === impl Diagnostic ===
 
 impl Diagnostic {
+    pub(super) fn shown(&self) -> Option<&str> {
+        self.rendered.as_deref().map(str::trim_end)
+    }
+
     /// The places in the sources that it is about, in the order in which they are to blame: its own, then those that explain it.
     pub(super) fn places(&self) -> Vec<(&Path, Range<usize>)> {
         let mut places: Vec<_> = self.spans.iter().filter(|span| span.is_primary).flat_map(Span::places).collect();
@@ -226,7 +230,7 @@ mod tests {
         assert_eq!(targets, [("skep", vec!["--lib"]), ("skep-plan", vec!["--test", "it"])]);
         assert!(executables.values().all(|executable| executable.directory == Path::new("/w/crates/plan")));
         assert_eq!(errors.len(), 1);
-        assert_eq!(errors[0].rendered.as_deref(), Some("shown"));
+        assert_eq!(errors[0].shown(), Some("shown"));
         let starts: Vec<_> = errors[0].places().into_iter().map(|(_, range)| range.start).collect();
         assert_eq!(starts, [2, 3, 1, 4]);
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use super::Mutant;
-use super::witness::{Tested, Witness};
+use super::witness::Tested;
 use crate::ui;
 
 /// What is known of the mutants so far.
@@ -30,12 +30,6 @@ struct Counts {
 impl Report {
     pub(super) fn new(all: usize) -> Self {
         Self { all, started: Instant::now(), counts: Mutex::default() }
-    }
-
-    /// What tests did with nothing taken out.
-    pub(super) fn baseline(&self, witness: &Witness, tested: &Tested) {
-        let (verdict, seconds) = (tested.verdict().unwrap_or("passes"), tested.elapsed.as_secs_f64());
-        ui::progress(&format!("{witness} {verdict} with nothing taken out, after {seconds:.1} s"));
     }
 
     /// A mutant that its test noticed.

@@ -125,14 +125,10 @@ mod tests {
         Change { number, block: find(block), range: find(marker), with }
     }
 
-    /// The text, with a short word for what chooses.
+    /// The text, without what reads the environment.
     fn short(schemata: &Schemata) -> String {
-        let mut text = schemata.text.clone();
-        while let Some(start) = text.find("static ") {
-            let end = start + text[start..].find("()) {").unwrap() + "())".len();
-            text.replace_range(start..end, "match");
-        }
-        text.replace('\n', " ")
+        let text = schemata.text.split("static ").map(|part| part.split_once("()) {").map_or(part, |(_, rest)| rest));
+        text.collect::<Vec<_>>().join("match {").replace('\n', " ")
     }
 
     #[test]

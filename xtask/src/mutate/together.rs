@@ -69,9 +69,10 @@ impl Session {
             };
             let blamed: BTreeSet<_> = errors.iter().flat_map(|error| blamed(&written, error)).collect();
             if blamed.is_empty() {
-                let shown: Vec<_> = errors.iter().filter_map(|error| error.rendered.as_deref()).collect();
+                let shown: Vec<_> = errors.iter().filter_map(Diagnostic::shown).collect();
                 bail!("errors that no mutant is the cause of:\n{}", shown.join("\n"));
             }
+            errors.iter().filter_map(Diagnostic::shown).for_each(ui::progress);
             for mutant in mutants.iter().filter(|mutant| blamed.contains(&mutant.number)) {
                 ui::progress(&format!(
                     "{}: does not build with the others, to be tried alone",

@@ -85,6 +85,8 @@ impl Witness {
         let mut command = Command::new(&executable.path);
         command.args(&self.arguments).current_dir(&executable.directory);
         command.env("CARGO_MANIFEST_DIR", &executable.directory).env("CARGO_PKG_NAME", &self.target.package);
+        // Symbols take longer than most tests, and only the failure counts.
+        command.env("RUST_BACKTRACE", "0");
         // A run without a mutant may itself be started by one with a mutant.
         command.env_remove(CHOICE).envs(mutant.map(|number| (CHOICE, number.to_string())));
         if let Some(parent) = log.parent() {
