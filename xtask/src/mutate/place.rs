@@ -25,6 +25,8 @@ pub(super) struct Place {
     pub(super) file: PathBuf,
     /// In bytes.
     pub(super) range: Range<usize>,
+    /// The piece around it that may stand in several variants.
+    pub(super) block: Option<Range<usize>>,
 }
 
 /// The sources of the workspace, parsed crate by crate when they are first asked for.
@@ -82,7 +84,8 @@ impl Sources {
         let path = PathBuf::from(file);
         ensure!(path.extension().is_none_or(|kind| kind != "rs"), "`{file}` is Rust: name a `crate` and a `function`");
         let text = fs::read_to_string(self.root.join(&path)).with_context(|| format!("cannot read `{file}`"))?;
-        Ok(occurrences(&text, marker).into_iter().map(|range| Place { file: path.clone(), range }).collect())
+        let found = occurrences(&text, marker).into_iter();
+        Ok(found.map(|range| Place { file: path.clone(), range, block: None }).collect())
     }
 
     fn in_crate(&mut self, package: &str, wanted: &Target<'_>, marker: &str) -> Result<Vec<Place>> {
@@ -93,9 +96,11 @@ impl Sources {
             for item in items.iter().filter(|item| wanted.is(item)) {
                 is_known = true;
                 let inside = text.get(item.range.clone()).unwrap_or_default();
-                places.extend(occurrences(inside, marker).into_iter().map(|found| Place {
-                    file: path.clone(),
-                    range: item.range.start + found.start..item.range.start + found.end,
+                places.extend(occurrences(inside, marker).into_iter().map(|found| {
+                    let range = item.range.start + found.start..item.range.start + found.end;
+                    let around = |block: &&Range<usize>| block.start <= range.start && range.end <= block.end;
+                    let block = item.blocks.iter().find(around).cloned();
+                    Place { file: path.clone(), range, block }
                 }));
             }
         }
