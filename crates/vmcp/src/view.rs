@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::future::join_all;
 use skep_mcp::list::List;
+use skep_proxy::capacity::Caches;
 use skep_upstream::{BackendNames, ClientContext, ItemOwner};
 
 pub use cursor::{CursorError, Cursors};
@@ -19,9 +20,6 @@ use crate::catalogue::{Abilities, Bounded, Catalogue, Digest, Limits, Owner, own
 use crate::composite::CompositeTools;
 use crate::offer::{Offered, Viewer};
 use crate::optimizer::IndexedView;
-
-/// How many bytes the views of clients may have, and those of one owner. The view of all clients is kept beside them.
-const LIMITS: Limits = Limits { total: 64 * 1024 * 1024, per_owner: 32 * 1024 * 1024 };
 
 /// What a view is made of, by content.
 type Parts = Vec<(BackendName, Digest)>;
@@ -54,7 +52,7 @@ pub struct ClientView {
 impl Views {
     /// Views that follow these rules, with these tools beside those of backends.
     pub fn new(rules: Rules, composite: CompositeTools) -> Self {
-        Self { rules, composite, made: Mutex::new(Bounded::new(LIMITS)) }
+        Self { rules, composite, made: Mutex::new(Bounded::new(Limits::of_total(Caches::of_process().views))) }
     }
 
     /// The tools beside those of backends.

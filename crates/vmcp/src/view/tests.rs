@@ -22,7 +22,7 @@ fn owner(name: &str) -> Owner {
 
 #[test]
 fn clients_that_see_the_same_share_one_view() {
-    let views = views(LIMITS);
+    let views = views(Limits::of_total(64 * 1024 * 1024));
     let made = views.made_of(offered("same"), owner("ann"));
     for number in 0..100 {
         assert!(Arc::ptr_eq(&made, &views.made_of(offered("same"), owner(&number.to_string()))));
@@ -32,7 +32,7 @@ fn clients_that_see_the_same_share_one_view() {
 
 #[test]
 fn views_of_one_client_displace_its_own_that_was_unused_for_longest() {
-    let size = views(LIMITS).made_of(offered("tool-0"), None).size();
+    let size = views(Limits::of_total(64 * 1024 * 1024)).made_of(offered("tool-0"), None).size();
     assert!(size > 3000, "the catalogue, the element and the first page: {size}");
     let views = views(Limits { total: 100 * size, per_owner: 10 * size + size / 2 });
     let of_ann = views.made_of(offered("ann"), owner("ann"));
@@ -47,7 +47,7 @@ fn views_of_one_client_displace_its_own_that_was_unused_for_longest() {
 
 #[test]
 fn of_the_views_of_all_clients_the_last_one_is_kept() {
-    let views = views(LIMITS);
+    let views = views(Limits::of_total(64 * 1024 * 1024));
     let before = Arc::downgrade(&views.made_of(offered("before"), None));
     let now = views.made_of(offered("now"), None);
     assert!(before.upgrade().is_none());

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use skep_mcp::list::List;
-use skep_upstream::{ClientContext, Upstream};
+use skep_net::Budget;
+use skep_upstream::{CallError, ClientContext, Upstream};
 use skep_vmcp::backend::Backend;
-use skep_vmcp::catalogue::{FetchError, fetch};
+use skep_vmcp::catalogue::{FetchError, fetch, fetch_within};
 use skep_vmcp::offer::Viewer;
 
 use crate::rig::{Answers, server, spec};
@@ -88,6 +89,29 @@ async fn pages_are_requested_only_as_long_as_there_is_room_for_them() {
     let failed = fetch(&upstream, &ClientContext::default(), TIMEOUT).await;
     assert_eq!(failed, Err(FetchError::TooMuch));
     assert_eq!(pages.load(Ordering::Relaxed), 8, "32 MiB are kept, and each page has a little more than 4 MiB");
+}
+
+#[tokio::test]
+async fn what_is_fetched_at_the_same_time_is_bounded() {
+    let upstream: Arc<dyn Upstream> = server(Arc::new(move |_, request| {
+        let cursor = request["params"]["cursor"].as_str().map_or(0, |page| page.parse::<usize>().unwrap());
+        let tool = json!({ "name": format!("t{cursor}"), "description": "x".repeat(100 * 1024) });
+        let result = match request["method"].as_str().unwrap() {
+            "tools/list" if cursor < 9 => json!({ "tools": [tool], "nextCursor": (cursor + 1).to_string() }),
+            "tools/list" => json!({ "tools": [tool] }),
+            _ => json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} } }),
+        };
+        Some(json!({ "result": result }))
+    }));
+    for (limit, has_room) in [(512 * 1024, false), (4 * 1024 * 1024, true)] {
+        let budget = Budget::new(limit);
+        let fetched = fetch_within(&budget, &upstream, &ClientContext::default(), TIMEOUT).await;
+        match fetched {
+            Ok(catalogue) => assert_eq!((catalogue.tools.len(), has_room), (10, true)),
+            Err(error) => assert!(!has_room && matches!(error, FetchError::Call(CallError::Busy(_))), "{error:?}"),
+        }
+        assert_eq!(budget.held(), 0, "what was fetched counts elsewhere");
+    }
 }
 
 #[tokio::test]
