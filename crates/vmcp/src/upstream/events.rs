@@ -150,13 +150,13 @@ impl VirtualUpstream {
 async fn report_changes(me: Weak<VirtualUpstream>, session: SessionId, listener: Listener) {
     let Some(mut changes) = me.upgrade().map(|me| me.backends.changes()) else { return };
     let mut seen: Option<Arc<ClientView>> = None;
-    let mut _heard = Vec::new();
+    let mut streams = Vec::new();
     loop {
         {
             let Some(me) = me.upgrade() else { return };
             let Some(client) = me.sessions.with(&session, |mine| mine.client.clone()) else { return };
             changes.borrow_and_update();
-            _heard = me.viewer_streams(&client);
+            drop(std::mem::replace(&mut streams, me.viewer_streams(&client)));
             let now = me.view(&client).await;
             me.resubscribe(&session, &now);
             for method in seen.iter().flat_map(|seen| changed_lists(seen, &now)) {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use skep_mcp::value;
 use skep_upstream::SessionId;
 use tracing::Instrument as _;
 
@@ -85,8 +86,7 @@ impl Kept {
     }
 
     /// Takes what another replica wrote, unless that is not newer. Returns the log level if it is another one now.
-    fn take(&mut self, written: &str) -> Option<String> {
-        let written: Written = serde_json::from_str(written).ok()?;
+    fn take(&mut self, written: Written) -> Option<String> {
         if written.revision <= self.revision {
             return None;
         }
@@ -105,14 +105,29 @@ impl Kept {
     }
 }
 
+// === impl Written ===
+
+impl Written {
+    /// What was written, if it is newer than this. It comes with every request of the session, and is mostly known.
+    fn newer(written: &str, revision: u64) -> Option<Self> {
+        let found = value::find(written.as_bytes(), &["revision"])?.parse::<u64>().ok()?;
+        if found <= revision {
+            return None;
+        }
+        serde_json::from_str(written).ok()
+    }
+}
+
 // === impl VirtualUpstream ===
 
 impl VirtualUpstream {
     /// Takes what another replica wrote of a session.
     pub(super) fn take_kept(&self, session: &SessionId, written: &str) {
-        let level = self.sessions.with(session, |mine| mine.kept.take(written)).flatten();
-        for backend in level.iter().flat_map(|_| self.opened(session)) {
-            self.send_level(session, &backend, level.as_deref().unwrap_or_default());
+        let revision = self.sessions.with(session, |mine| mine.kept.revision);
+        let Some(newer) = revision.and_then(|revision| Written::newer(written, revision)) else { return };
+        let Some(level) = self.sessions.with(session, |mine| mine.kept.take(newer)).flatten() else { return };
+        for backend in self.opened(session) {
+            self.send_level(session, &backend, &level);
         }
     }
 
@@ -187,14 +202,15 @@ mod tests {
 
     #[test]
     fn of_two_replicas_the_newer_knowledge_counts() {
+        let take = |kept: &mut Kept, written: &str| kept.take(Written::newer(written, kept.revision)?);
         let (mut first, mut second) = (Kept::default(), Kept::default());
         assert!(first.set_level("debug") && !first.set_level("debug"));
         let older = first.write();
-        assert_eq!(second.take(&older).as_deref(), Some("debug"));
+        assert_eq!(take(&mut second, &older).as_deref(), Some("debug"));
         assert!(second.set_level("error"));
-        assert_eq!(second.take(&older), None, "what was read before is no news");
+        assert_eq!(take(&mut second, &older), None, "what was read before is no news");
         assert_eq!(second.level(), Some("error"));
-        assert_eq!(first.take(&second.write()).as_deref(), Some("error"));
-        assert_eq!(first.take("garbage"), None);
+        assert_eq!(take(&mut first, &second.write()).as_deref(), Some("error"));
+        assert_eq!(take(&mut first, "garbage"), None);
     }
 }

@@ -100,6 +100,8 @@ fn taking(seconds: &Arc<AtomicUsize>, calls: &Arc<AtomicUsize>) -> Answers {
 }
 
 async fn call_tool(upstream: &Arc<VirtualUpstream>, seconds: &AtomicUsize) -> Result<(), CallError> {
+    // No check is being made while the clock jumps.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let call = modern_request("tools/call", &json!({ "name": "echo" }));
     let mut replies = upstream.clone().call(Call { takes_interim: false, ..call }).await?;
     // The response is there, and what it took is counted when it is read.
