@@ -33,5 +33,6 @@ pub mod session_key;
 pub mod settings;
 pub mod store;
 pub mod uninstall;
+mod verdicts;
 pub mod watch;
 pub mod write;

@@ -19,6 +19,7 @@ use crate::served::Served;
 use crate::session_key::SessionKeys;
 use crate::settings::Environment;
 use crate::store::Store;
+use crate::verdicts::Remembered;
 use crate::watch::{Context, Watches};
 use crate::write::Writer;
 
@@ -139,7 +140,7 @@ async fn lead(
     let writer = Writer::serving(client.clone(), metrics.clone(), served);
     let reconciler = Arc::new(Reconciler {
         settings,
-        policies,
+        policies: Box::new(Remembered::new(policies)),
         applier: Applier::new(queue.clone(), store.clone(), writer.clone(), metrics.clone()),
         store,
         queue,

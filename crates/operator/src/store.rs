@@ -5,6 +5,7 @@
 
 mod contents;
 mod facts;
+mod held;
 mod pods;
 mod state;
 
@@ -21,7 +22,8 @@ use crate::object::Object;
 
 pub use contents::ReferencedKeys;
 pub use facts::{ChildFacts, Owner, child_facts};
-pub use pods::{PodFacts, pod_facts};
+pub use held::Held;
+pub use pods::{PodFacts, Settling, pod_facts};
 pub use state::{BegunRead, Entry, Unavailable, Wake};
 
 use state::State;

@@ -40,7 +40,7 @@ use crate::store::{Store, Wake};
 use crate::write::child_resource;
 
 /// How many objects a page of a list has. An object takes up to 1.5 MiB, and its users decide: a page is all that is in memory at a time.
-const PAGE: u32 = 20;
+pub(crate) const PAGE: u32 = 20;
 /// The same for lists of metadata, whose annotations take up to 256 KiB.
 const METADATA_PAGE: u32 = 50;
 

@@ -515,3 +515,30 @@ fn a_pod_that_does_not_go_is_seen_once_it_is_overdue() {
     assert_eq!(deleted(later), (vec![], Some(later)));
     assert_eq!(deleted(now), (vec!["s-0".to_owned()], None));
 }
+
+/// What one resource refers to is parsed all at once.
+#[test]
+fn large_resources_that_one_refers_to_are_parsed_up_to_a_limit_together() {
+    let store = Store::default();
+    let tools: Vec<String> = (0..15_000).map(|number| format!("tool-{number}")).collect();
+    let spec = json!({ "toolsFilter": tools });
+    let member = |number: usize| {
+        let spec = json!({ "image": "i", "groupRef": { "name": "g" }, "podTemplateSpec": { "tools": tools } });
+        object(KindName::MCPServer, &format!("s{number}"), 1, 1, &spec)
+    };
+    put(&store, KindName::MCPToolConfig, object(KindName::MCPToolConfig, "c", 1, 1, &spec));
+    put(&store, KindName::MCPServer, server("user", 2, "c"));
+    let found = |snapshot: Snapshot| snapshot.found.into_values().collect::<Vec<_>>();
+    let of_user = found(store.snapshot(&key(KindName::MCPServer, "user")).unwrap());
+    assert!(matches!(of_user.as_slice(), [Found::Resource(_)]), "one is parsed: {of_user:.200?}");
+    (0..5).for_each(|number| drop(put(&store, KindName::MCPServer, member(number))));
+    let group = json!({ "incomingAuth": { "type": "anonymous" }, "groupRef": { "name": "g" } });
+    put(&store, KindName::MCPGroup, object(KindName::MCPGroup, "g", 1, 1, &json!({})));
+    put(&store, KindName::VirtualMCPServer, object(KindName::VirtualMCPServer, "v", 1, 1, &group));
+    let of_group = found(store.snapshot(&key(KindName::VirtualMCPServer, "v")).unwrap());
+    let parsed = of_group.iter().filter(|one| matches!(one, Found::Resource(_))).count();
+    let refused: Vec<_> =
+        of_group.iter().filter_map(|one| if let Found::Unreadable(why) = one { Some(why) } else { None }).collect();
+    assert_eq!((parsed, refused.len()), (3 + 1, 2), "the group and three of its members are parsed");
+    assert!(refused.iter().all(|why| why.contains("more than 60000 values")), "{refused:?}");
+}
