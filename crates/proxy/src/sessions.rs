@@ -13,8 +13,8 @@ use tokio::time::{Interval, MissedTickBehavior, interval_at};
 pub use skep_store::session::Kind;
 pub use skep_store::{Sessions as Store, StoreError as Unavailable};
 
-use skep_upstream::abbreviate;
 use skep_upstream::initialize::{self, INITIALIZE};
+use skep_upstream::{BoxFuture, KEPT, SessionId, SessionKeeper, abbreviate};
 
 use crate::caller::Identity;
 use crate::exchange::Exchange;
@@ -228,6 +228,24 @@ impl Sessions {
     }
 }
 
+impl SessionKeeper for Sessions {
+    fn keep<'a>(&'a self, session: &'a SessionId, kept: String) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let kept = async {
+                // One that ended meanwhile is not revived.
+                let Some(found) = self.store.touch(session).await? else { return Ok(()) };
+                let mut found = Session::clone(&found);
+                found.metadata.insert(KEPT.to_owned(), kept);
+                self.store.update(found).await.map(drop)
+            };
+            if let Err(unavailable) = kept.await {
+                let unavailable: Unavailable = unavailable;
+                tracing::warn!(%unavailable, "subscriptions and log level of a session not stored");
+            }
+        })
+    }
+}
+
 /// Whether a session is of this client. One that was opened before sessions were bound belongs to any client.
 fn belongs(session: &Session, identity: Option<&Identity>) -> bool {
     session.bound_to().is_none_or(|owner| identity.is_some_and(|identity| identity.has_key(owner)))
@@ -261,6 +279,22 @@ mod tests {
         assert!(!sessions.belongs_to_another("unknown", Some(&bob)).await.unwrap());
         let unbound = sessions.open(None).await.unwrap();
         assert!(sessions.find(&unbound, Some(&bob)).await.unwrap().is_some(), "an unbound one belongs to any client");
+    }
+
+    #[tokio::test]
+    async fn what_an_upstream_keeps_stands_beside_what_else_is_known_of_a_session() {
+        let sessions = Sessions::new(Store::Memory(Memory::new(Duration::from_mins(1))), Kind::Streamable);
+        let ann = caller("ann");
+        let opened = sessions.open(Some(&ann)).await.unwrap();
+        for kept in ["one", "two"] {
+            sessions.keep(&opened, kept.to_owned()).await;
+            let found = sessions.find(&opened, Some(&ann)).await.unwrap().unwrap();
+            assert_eq!(found.metadata.get(KEPT).map(String::as_str), Some(kept));
+        }
+        assert!(sessions.find(&opened, Some(&caller("bob"))).await.unwrap().is_none(), "it is bound as before");
+        sessions.close(&opened).await.unwrap();
+        sessions.keep(&opened, "late".to_owned()).await;
+        assert!(sessions.find(&opened, Some(&ann)).await.unwrap().is_none(), "one that ended is not revived");
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod client_session;
 mod credentials;
 mod forward;
 mod handshake;
+mod kept;
 mod listen;
 mod messages;
 mod notify;

@@ -22,6 +22,7 @@ mod kept_client;
 mod listener;
 pub mod memory;
 mod replies;
+mod session_keeper;
 pub mod stdio;
 mod tool_catalogue;
 mod upstream;
@@ -32,6 +33,8 @@ pub use handshake::{discover_request, eras_of};
 pub use kept_client::KeptClient;
 pub use listener::{Listener, QueueError};
 pub use replies::{InFlight, PendingResponse, Replies, Response};
+pub use session_keeper::{KEPT, SessionKeeper};
+pub use stdio::log_level::is_level as is_log_level;
 pub use tool_catalogue::list_tools_request;
 pub use upstream::{
     BackendNames, BoxFuture, Call, ClientContext, ItemOwner, Server, SessionId, Upstream, UpstreamState, abbreviate,

@@ -82,6 +82,13 @@ impl MemoryUpstream {
         }
     }
 
+    /// How many sessions listen.
+    pub fn listeners(&self) -> usize {
+        let is_open =
+            |listener: &&Option<mpsc::Sender<Bytes>>| listener.as_ref().is_some_and(|listener| !listener.is_closed());
+        self.with(|sessions| sessions.values().filter(is_open).count())
+    }
+
     fn with<T>(&self, act: impl FnOnce(&mut HashMap<SessionId, Option<mpsc::Sender<Bytes>>>) -> T) -> T {
         act(&mut self.sessions.lock().unwrap_or_else(PoisonError::into_inner))
     }

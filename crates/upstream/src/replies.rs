@@ -71,7 +71,7 @@ impl PendingResponse {
     }
 
     /// The call, for what wraps it.
-    pub(crate) fn in_flight(&self) -> Option<Arc<dyn InFlight>> {
+    pub fn in_flight(&self) -> Option<Arc<dyn InFlight>> {
         self.call.clone()
     }
 

@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::error::CallError;
 use crate::replies::Replies;
+use crate::session_keeper::SessionKeeper;
 
 /// The id of a client's session. Stateless clients have none.
 pub type SessionId = Arc<str>;
@@ -51,6 +52,12 @@ pub trait Upstream: Debug + Send + Sync {
 
     /// Takes over a session that another replica opened by this `initialize`. Does nothing for a session that is known.
     fn restore(&self, session: &SessionId, initialize: &[u8]);
+
+    /// Takes what keeps sessions for other proxies. One that has nothing to keep beside the `initialize` ignores it.
+    fn keep_sessions_by(&self, _keeper: Arc<dyn SessionKeeper>) {}
+
+    /// Takes what was kept of a session, after [`Self::restore`]. It may be known, and older than what is known.
+    fn restore_kept(&self, _session: &SessionId, _kept: &str) {}
 
     /// Forwards a request. It is with the server, or in its queue, when this returns.
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Replies, CallError>>;

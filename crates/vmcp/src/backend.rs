@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
+use sha2::{Digest as _, Sha256};
 use skep_net::client::Options;
 use skep_net::tls::{Roots, Trust};
 use skep_net::{Addresses, Client};
@@ -30,6 +31,8 @@ pub struct BackendSpec {
     pub transport: Transport,
     /// The type of its credentials, as the status has it.
     pub auth_type: String,
+    /// The resource that says which credentials it is called with, where one does.
+    pub auth_config_ref: Option<String>,
     /// Its credentials.
     pub strategy: Strategy,
     /// Headers of every request.
@@ -53,6 +56,8 @@ pub struct Backend {
     pub spec: BackendSpec,
     /// How it is called, in either era.
     pub upstream: Arc<dyn Upstream>,
+    /// How it is checked. One that is called in the name of clients is checked without their credentials.
+    pub(crate) checked: Arc<dyn Upstream>,
     /// What it offers.
     pub offers: Offers,
     /// How it is.
@@ -70,6 +75,21 @@ pub enum BackendError {
     CaBundle(String),
 }
 
+// === impl BackendSpec ===
+
+impl BackendSpec {
+    /// Notes the resource that says which credentials it is called with. With another one, it is another backend.
+    pub(crate) fn refer_to(&mut self, auth_config: Option<String>) {
+        if let Some(name) = &auth_config {
+            let mut digest = Sha256::new();
+            digest.update(self.digest);
+            digest.update(name.as_bytes());
+            self.digest = digest.finalize().into();
+        }
+        self.auth_config_ref = auth_config;
+    }
+}
+
 // === impl Backend ===
 
 impl Backend {
@@ -84,20 +104,24 @@ impl Backend {
             }
         };
         let client = Client::new(Options { addresses: spec.addresses, trust, ..Options::default() });
-        let options = HttpOptions {
-            transport: Some(spec.transport),
-            headers: spec.headers.clone(),
-            credentials: spec.strategy.credentials(),
-            ..HttpOptions::default()
+        let called_with = |credentials| {
+            let (transport, headers) = (Some(spec.transport), spec.headers.clone());
+            let options = HttpOptions { transport, headers, credentials, ..HttpOptions::default() };
+            BridgedUpstream::new(HttpUpstream::new(target.clone(), client.clone(), options))
         };
-        let upstream = HttpUpstream::new(target, client, options);
-        Ok(Self::over(spec, BridgedUpstream::new(upstream)))
+        let upstream = called_with(spec.strategy.credentials());
+        let checked = if spec.strategy.is_of_client() { called_with(None) } else { upstream.clone() };
+        Ok(Self::checked_by(spec, upstream, checked))
     }
 
     /// A backend that is called in another way.
     pub fn over(spec: BackendSpec, upstream: Arc<dyn Upstream>) -> Arc<Self> {
+        Self::checked_by(spec, upstream.clone(), upstream)
+    }
+
+    fn checked_by(spec: BackendSpec, upstream: Arc<dyn Upstream>, checked: Arc<dyn Upstream>) -> Arc<Self> {
         let offers = Offers::new(upstream.clone(), spec.timeout);
-        Arc::new(Self { spec, upstream, offers, health: HealthState::default() })
+        Arc::new(Self { spec, upstream, checked, offers, health: HealthState::default() })
     }
 
     /// What is known of its offer is not fresh any more.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use skep_mcp::{Era, Message};
-use skep_upstream::{Call, CallError, Replies};
+use skep_upstream::{Call, CallError, ClientContext, Replies};
 use skep_workload::backoff::Backoff;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -16,6 +16,7 @@ use crate::aggregate::BackendName;
 use crate::backend::{Backend, BackendSpec};
 use crate::catalogue::meta;
 use crate::health::{MonitorSettings, monitor};
+use crate::offer::Viewer;
 
 /// How long is waited before the stream of changes of a backend is opened again, at first.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -131,22 +132,27 @@ impl Backends {
             }
             .in_current_span(),
         );
-        // A backend that knows its clients by their credentials has nothing to say to none of them.
+        // A backend that knows its clients by their credentials has nothing to say to none of them. It is listened to by each client that
+        // listens itself.
         if !backend.spec.strategy.is_of_client() {
-            tokio::spawn(listen(Arc::downgrade(backend)).in_current_span());
+            tokio::spawn(listen(Arc::downgrade(backend), Viewer::Anyone, ClientContext::default).in_current_span());
         }
     }
 }
 
-/// Hears of changes of what a backend offers, until it is gone.
-async fn listen(backend: Weak<Backend>) {
+/// Hears of changes of what a backend offers to a viewer, in the name of this client, until it is gone.
+pub(crate) async fn listen(backend: Weak<Backend>, viewer: Viewer, client: impl Fn() -> ClientContext + Send + Sync) {
     let mut backoff = Backoff::new(AGAIN);
     loop {
         let since = Instant::now();
         {
             let Some(upstream) = backend.upgrade().map(|backend| backend.upstream.clone()) else { return };
-            let Some(call) = listen_call() else { return };
-            if let Err(error) = listen_once(&backend, upstream.call(call).await).await {
+            let Some(call) = listen_call(client()) else { return };
+            let changed = |backend: &Arc<Backend>| match viewer {
+                Viewer::Anyone => backend.offers.expire_and_refresh(backend),
+                Viewer::Client(_) => backend.offers.expire_and_refresh_for(backend, viewer, &client()),
+            };
+            if let Err(error) = listen_once(&backend, upstream.call(call).await, changed).await {
                 tracing::debug!(%error, "stream of changes of a backend ended");
             }
         }
@@ -155,7 +161,11 @@ async fn listen(backend: Weak<Backend>) {
 }
 
 /// Hears of changes until the stream ends. The backend may be gone by then, and its stream ends with it.
-async fn listen_once(backend: &Weak<Backend>, replies: Result<Replies, CallError>) -> Result<(), CallError> {
+async fn listen_once(
+    backend: &Weak<Backend>,
+    replies: Result<Replies, CallError>,
+    changed: impl Fn(&Arc<Backend>) + Send,
+) -> Result<(), CallError> {
     let Replies { interim, mut response } = replies?;
     let Some(mut interim) = interim else { return Ok(()) };
     let mut ended = std::pin::pin!(response.response());
@@ -165,7 +175,7 @@ async fn listen_once(backend: &Weak<Backend>, replies: Result<Replies, CallError
             message = interim.recv() => match message.map(Message::parse) {
                 Some(Ok(message)) if is_list_changed(&message) => {
                     let Some(backend) = backend.upgrade() else { return Ok(()) };
-                    backend.offers.expire_and_refresh(&backend);
+                    changed(&backend);
                 }
                 Some(_) => {}
                 None => return Ok(()),
@@ -182,10 +192,10 @@ fn is_list_changed(message: &Message) -> bool {
     message.method().is_some_and(|method| method.ends_with("/list_changed"))
 }
 
-fn listen_call() -> Option<Call> {
+fn listen_call(client: ClientContext) -> Option<Call> {
     let notifications = json!({ "toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true });
     let params = json!({ "_meta": meta(), "notifications": notifications });
     let request = json!({ "jsonrpc": "2.0", "id": "changes", "method": "subscriptions/listen", "params": params });
     let message = Message::parse(request.to_string().into()).ok()?;
-    Some(Call { takes_interim: true, ..Call::new(message, Era::Modern) })
+    Some(Call { takes_interim: true, client, ..Call::new(message, Era::Modern) })
 }

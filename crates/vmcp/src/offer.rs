@@ -179,6 +179,26 @@ impl Offers {
         if !me.spec.strategy.is_of_client() {
             let _refreshed = self.to(me, Viewer::Anyone, &ClientContext::default());
         }
+        // What the others see is asked for in their names, by those that listen.
+        if self.with(|viewers| viewers.values().any(|offer| offer.owner.is_some())) {
+            self.changes.send_modify(|changes| *changes += 1);
+        }
+    }
+
+    /// The same for what one viewer sees, which is asked for at once in its name.
+    pub(crate) fn expire_and_refresh_for(&self, me: &Arc<Backend>, viewer: Viewer, client: &ClientContext) {
+        let offer = self.offer(viewer, client);
+        offer.state.send_if_modified(|state| {
+            state.outcome = None;
+            false
+        });
+        start_refresh(me, &offer, client);
+    }
+
+    /// Whether it is known what is offered to all clients.
+    pub(crate) fn is_known_to_anyone(&self) -> bool {
+        let offer = self.with(|viewers| viewers.get(&Viewer::Anyone).cloned());
+        offer.is_some_and(|offer| offer.known().is_some())
     }
 
     /// Takes the outcome of a fetch that was made for another reason.

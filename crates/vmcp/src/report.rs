@@ -119,7 +119,7 @@ fn row(backend: &Arc<Backend>) -> DiscoveredBackend {
         name: backend.name().to_string(),
         url: Some(backend.spec.url.clone()),
         status: Some(known.health.as_status().to_owned()),
-        auth_config_ref: None,
+        auth_config_ref: backend.spec.auth_config_ref.clone(),
         auth_type: Some(backend.spec.auth_type.clone()),
         last_health_check: known.checked.map(Time),
         message: Some(text(&known)),

@@ -13,15 +13,18 @@
 mod answers;
 mod events;
 mod forward;
+mod kept;
 mod observed;
 mod recorded;
+mod relay;
 mod server_requests;
 mod session;
 mod steps;
 mod subscriptions;
 mod uris;
+mod viewer_streams;
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -33,13 +36,14 @@ use skep_net::Budget;
 use skep_proxy::is_reserved_tool;
 use skep_proxy::tool_search::ToolSearch;
 use skep_upstream::{
-    BackendNames, BoxFuture, Call, CallError, ClientContext, Replies, SessionId, Upstream, UpstreamState,
+    BackendNames, BoxFuture, Call, CallError, ClientContext, Replies, SessionId, SessionKeeper, Upstream, UpstreamState,
 };
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument as _;
 
 use self::answers::respond;
 use self::session::Sessions;
+use self::viewer_streams::ViewerStreams;
 use crate::backend::Backend;
 use crate::backends::{BackendSet, Backends};
 use crate::instruments::VirtualInstruments;
@@ -64,6 +68,9 @@ pub struct VirtualUpstream {
     views: Views,
     cursors: Cursors,
     sessions: Sessions,
+    /// What keeps sessions for other replicas.
+    keeper: OnceLock<Arc<dyn SessionKeeper>>,
+    viewer_streams: ViewerStreams,
     instruments: Arc<VirtualInstruments>,
     /// What searches the tools, where clients see a search instead of them.
     optimizer: Option<Arc<Optimizer>>,
@@ -105,6 +112,8 @@ impl VirtualUpstream {
             views,
             cursors,
             sessions: Sessions::default(),
+            keeper: OnceLock::new(),
+            viewer_streams: ViewerStreams::default(),
             instruments,
             optimizer,
             state,
@@ -154,7 +163,7 @@ impl VirtualUpstream {
             "resources/subscribe" | "resources/unsubscribe" if call.era == Era::Legacy => {
                 self.change_subscription(call).await
             }
-            "logging/setLevel" if call.era == Era::Legacy => self.set_level(&call),
+            "logging/setLevel" if call.era == Era::Legacy => self.set_level(&call).await,
             "subscriptions/listen" if call.era == Era::Modern => self.subscribe(call).await,
             _ => answers::refuse(&call, answer::METHOD_NOT_FOUND, "method not found"),
         }
@@ -294,6 +303,15 @@ impl Upstream for VirtualUpstream {
         }
     }
 
+    fn keep_sessions_by(&self, keeper: Arc<dyn SessionKeeper>) {
+        // One is enough: all endpoints share a store.
+        let _first = self.keeper.set(keeper);
+    }
+
+    fn restore_kept(&self, session: &SessionId, kept: &str) {
+        self.take_kept(session, kept);
+    }
+
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Replies, CallError>> {
         Box::pin(self.start_call(call))
     }
@@ -309,6 +327,7 @@ impl Upstream for VirtualUpstream {
                 (Kind::Response | Kind::Error, _) => self.answer_backend(session, message).await,
                 (_, Some("notifications/cancelled")) => self.cancel(session, message).await,
                 (_, Some("notifications/initialized")) => Ok(()),
+                (_, Some("notifications/progress")) => self.report_progress(session, message).await,
                 _ => self.notify_backends(session, message).await,
             }
         })

@@ -28,6 +28,8 @@ pub struct DiscoveredMember {
     /// The credentials that it asks for; or why that cannot be resolved, which concerns it only where its own strategy is chosen. Where it
     /// says nothing, the configuration of the virtual server does.
     pub strategy: Result<Option<OutgoingStrategy>, PlanError>,
+    /// The MCPExternalAuthConfig that says so.
+    pub auth_config_ref: Option<String>,
     /// The variables that its own strategy is read from.
     pub strategy_variables: BTreeMap<String, Variable>,
     /// The variables that the headers of an entry are read from. They belong to this member alone, as those of its strategy do.
@@ -116,7 +118,9 @@ fn made(
         MissingKey::check("spec.caBundleRef", (ObjectKind::ConfigMap, map, key), member.namespace(), world)
             .map_err(PlanError::MissingKey)?;
     }
-    Ok(DiscoveredMember { backend, strategy, strategy_variables, variables: member.headers(), ca_bundle })
+    let auth_config_ref = member.external_auth().map(str::to_owned);
+    let variables = member.headers();
+    Ok(DiscoveredMember { backend, strategy, auth_config_ref, strategy_variables, variables, ca_bundle })
 }
 
 /// Whether a resource matters to a process that serves this group: it is a member, the group, or a configuration that members may name.

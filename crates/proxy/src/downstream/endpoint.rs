@@ -45,6 +45,7 @@ impl Endpoint {
     /// An endpoint in front of an upstream.
     pub fn new(upstream: Arc<dyn Upstream>, sessions: Sessions, timeout: Duration, drain: Drain) -> Self {
         let state = upstream.state();
+        upstream.keep_sessions_by(Arc::new(sessions.clone()));
         Self { upstream, state, sessions, timeout, drain, passthrough: Passthrough::None }
     }
 

@@ -3,8 +3,8 @@
 use http::{HeaderName, Response, StatusCode};
 use skep_mcp::{Id, Message, MessageError, answer};
 use skep_net::Body;
-use skep_upstream::SessionId;
 use skep_upstream::initialize::INITIALIZE;
+use skep_upstream::{KEPT, SessionId};
 
 use super::endpoint::Endpoint;
 use crate::exchange::{Content, Exchange};
@@ -37,6 +37,9 @@ pub(super) async fn find_session(
             let session = SessionId::from(id);
             if let Some(initialize) = found.metadata.get(INITIALIZE) {
                 endpoint.upstream.restore(&session, initialize.as_bytes());
+            }
+            if let Some(kept) = found.metadata.get(KEPT) {
+                endpoint.upstream.restore_kept(&session, kept);
             }
             Ok(session)
         }

@@ -204,6 +204,9 @@ impl Exchange {
             }
             None => self.read(response, link.as_deref()).await,
         }?;
+        if let Some(session) = &self.session {
+            session.note(&self.message, &response);
+        }
         if self.message.method() == Some("tools/list") {
             self.upstream.catalogue.learn(&response);
         }

@@ -12,6 +12,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
 use super::HttpUpstream;
+use super::kept::Kept;
 use super::sse_stream::SseStream;
 use crate::error::CallError;
 use crate::initialize;
@@ -71,6 +72,7 @@ struct State {
     asked: HashSet<Id>,
     answered: Option<Instant>,
     used: Instant,
+    kept: Kept,
     /// Cancellations on their way to the server.
     leaving: Vec<JoinHandle<()>>,
 }
@@ -105,6 +107,7 @@ impl ClientSession {
             asked: HashSet::new(),
             answered: None,
             used: Instant::now(),
+            kept: Kept::default(),
             leaving: Vec::new(),
         };
         Arc::new(Self { id, link: tokio::sync::Mutex::default(), state: Mutex::new(state) })
@@ -129,10 +132,12 @@ impl ClientSession {
         let is_new = link.take().is_none();
         let (_response, opened) = upstream.handshake(self).await?;
         let opened = Arc::new(opened.ok_or(CallError::NotSent)?);
+        *link = Some(opened.clone());
+        drop(link);
         if !is_new {
             tracing::info!(session = crate::abbreviate(&self.id), "session re-initialized");
+            self.tell_again(upstream);
         }
-        *link = Some(opened.clone());
         Ok(opened)
     }
 
@@ -247,6 +252,10 @@ impl ClientSession {
             state.listener = Some(listener);
             std::mem::replace(&mut state.listening, listening)
         });
+    }
+
+    pub(super) fn with_kept<T>(&self, act: impl FnOnce(&mut Kept) -> T) -> T {
+        self.with(|state| act(&mut state.kept))
     }
 
     /// Whether it has been idle for so long: neither a request, nor a listener.

@@ -9,7 +9,7 @@ pub(crate) fn level_of(name: &str) -> u8 {
 }
 
 /// Whether there is such a level.
-pub(crate) fn is_level(name: &str) -> bool {
+pub fn is_level(name: &str) -> bool {
     LEVELS.contains(&name)
 }
 

@@ -301,3 +301,46 @@ async fn a_server_that_cannot_be_reached_is_probed_until_it_can() {
     let ready = tokio::time::timeout(PATIENCE, state.wait_for(|state| matches!(state, UpstreamState::Ready(_))));
     assert_eq!(*ready.await.unwrap().unwrap(), UpstreamState::ready(skep_mcp::Era::Legacy));
 }
+
+/// A pod that was replaced knows nothing of what its predecessor agreed to.
+#[tokio::test]
+async fn a_server_that_forgot_a_session_is_told_its_log_level_and_subscriptions_again() {
+    let opened = AtomicUsize::new(0);
+    let server = Server::start(move |got| {
+        if got.what() == "initialize" {
+            let number = opened.fetch_add(1, Ordering::SeqCst);
+            return handshake(got, &format!("s{number}")).unwrap();
+        }
+        match got.header("mcp-session-id") {
+            Some("s0") if got.what() == "tools/call" => status(404),
+            _ => handshake(got, "").unwrap_or_else(|| match got.body["params"]["uri"].as_str() {
+                Some("file:///refused") => respond(
+                    200,
+                    &json!({ "jsonrpc": "2.0", "id": got.body["id"], "error": { "code": -32002, "message": "" } }),
+                ),
+                _ => respond(200, &result(&got.body, &json!({}))),
+            }),
+        }
+    })
+    .await;
+    let upstream = server.upstream();
+    let session = open(&upstream).await;
+    for (method, params) in [
+        ("logging/setLevel", json!({ "level": "debug" })),
+        ("resources/subscribe", json!({ "uri": "file:///kept" })),
+        ("resources/subscribe", json!({ "uri": "file:///left" })),
+        ("resources/unsubscribe", json!({ "uri": "file:///left" })),
+        ("resources/subscribe", json!({ "uri": "file:///refused" })),
+    ] {
+        let request = message(&json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }));
+        respond_to(&upstream, Call { message: request, ..call(&session, &json!(1), method) }).await.unwrap();
+    }
+    respond_to(&upstream, call(&session, &json!(2), "tools/call")).await.unwrap();
+    let is_new = |got: &crate::server::Got| got.header("mcp-session-id") == Some("s1");
+    let level = server.wait(|got| is_new(got) && got.what() == "logging/setLevel").await;
+    assert_eq!(level.body["params"]["level"], "debug");
+    let subscribed = server.wait(|got| is_new(got) && got.what() == "resources/subscribe").await;
+    assert_eq!(subscribed.body["params"]["uri"], "file:///kept");
+    let all = server.got();
+    assert_eq!(all.iter().filter(|got| is_new(got) && got.what().starts_with("resources/")).count(), 1);
+}

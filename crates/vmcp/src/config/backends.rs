@@ -138,6 +138,7 @@ impl Config {
                 RemoteTransport::StreamableHttp => Transport::StreamableHttp,
             },
             auth_type: strategy.map_or_else(|| "unauthenticated".to_owned(), |strategy| strategy.method.clone()),
+            auth_config_ref: None,
             strategy: strategy.map_or(Ok(Strategy::None), |strategy| credentials(strategy, place))?,
             digest: digest(backend, strategy, (&headers, place.own), ca_bundle.as_deref()),
             headers,

@@ -18,11 +18,14 @@ impl Config {
     /// The backend that a member comes to; or why it cannot be called.
     pub fn found(&self, member: &DiscoveredMember, value: Values<'_>, place: Where<'_>) -> Result<BackendSpec, String> {
         let name = &member.backend.name;
-        let (strategy, variables) = match &member.strategy {
-            Ok(None) => (self.configured(name), None),
-            _ if !self.takes_own(name) => (self.configured(name), None),
+        let (strategy, variables, reference) = match &member.strategy {
+            Ok(None) => (self.configured(name), None, None),
+            _ if !self.takes_own(name) => (self.configured(name), None, None),
             // Only now is it of any concern whether its own can be resolved.
-            own => (own.as_ref().map_err(ToString::to_string)?.as_ref(), Some(&member.strategy_variables)),
+            own => {
+                let own = own.as_ref().map_err(ToString::to_string)?.as_ref();
+                (own, Some(&member.strategy_variables), member.auth_config_ref.as_ref())
+            }
         };
         let mut own = BTreeMap::new();
         for (name, variable) in member.variables.iter().chain(variables.into_iter().flatten()) {
@@ -35,6 +38,8 @@ impl Config {
         }
         let ca_bundle = member.ca_bundle.as_ref();
         let ca_bundle = ca_bundle.map(|(map, key)| value(ObjectKind::ConfigMap, map, key)).transpose()?;
-        self.backend(&member.backend, strategy, ca_bundle, Where { own: Some(&own), ..place })
+        let mut spec = self.backend(&member.backend, strategy, ca_bundle, Where { own: Some(&own), ..place })?;
+        spec.refer_to(reference.cloned());
+        Ok(spec)
     }
 }

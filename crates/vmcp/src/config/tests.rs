@@ -227,6 +227,7 @@ fn what_a_member_says_counts_where_backends_are_discovered() {
         let member = DiscoveredMember {
             backend: text(outgoing).document().backends[0].clone(),
             strategy: own,
+            auth_config_ref: Some("auth".to_owned()),
             strategy_variables: BTreeMap::from([("OWN".to_owned(), Variable::Secret("s".to_owned(), "k".to_owned()))]),
             variables: BTreeMap::new(),
             ca_bundle: None,
@@ -237,7 +238,11 @@ fn what_a_member_says_counts_where_backends_are_discovered() {
             Ok(Arc::from(&b"v"[..]))
         };
         let spec = text(outgoing).found(&member, &value, place);
-        spec.map(|spec| (spec.auth_type, read.get()))
+        spec.map(|spec| {
+            // Only what is in force is reported.
+            assert_eq!(spec.auth_config_ref.as_deref(), read.get().then_some("auth"));
+            (spec.auth_type, read.get())
+        })
     };
     let none = || ("unauthenticated".to_owned(), false);
     let of_own = || ("unauthenticated".to_owned(), true);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use skep_upstream::ClientContext;
 use tokio::time::Instant;
 
-use super::breaker::BreakerSettings;
+use super::breaker::{BreakerSettings, Permit};
 use super::state::{BackendHealth, Finding};
 use crate::backend::Backend;
 use crate::catalogue::fetch;
@@ -49,8 +49,8 @@ pub async fn monitor(backend: Weak<Backend>, settings: MonitorSettings, changed:
         {
             let Some(backend) = backend.upgrade() else { return };
             let before = Reported::of(&backend);
-            if backend.health.permits_check() {
-                check(&backend, settings).await;
+            if let Some(permit) = backend.health.permit_check() {
+                check(&backend, settings, &permit).await;
             }
             if Reported::of(&backend) != before {
                 changed();
@@ -71,14 +71,15 @@ impl Reported {
 }
 
 /// A check is a fetch of what the backend offers. Where that is the same for all clients, it is the refresh of their catalogue.
-async fn check(backend: &Arc<Backend>, settings: MonitorSettings) {
+/// One that is called in the name of clients is checked without credentials: that it refuses them says that it is there.
+async fn check(backend: &Arc<Backend>, settings: MonitorSettings, permit: &Permit) {
     let started = Instant::now();
     let client = ClientContext::default();
-    let fetched = fetch(&backend.upstream, &client, settings.timeout).await;
+    let fetched = fetch(&backend.checked, &client, settings.timeout).await;
     let is_slow = started.elapsed() > SLOW;
     let is_configured = !matches!(backend.spec.strategy, Strategy::None);
     let finding = Finding::of(&fetched, is_slow, is_configured);
-    if backend.health.settle(finding, settings.threshold) {
+    if backend.health.settle(finding, permit, settings.threshold) {
         let health = backend.health.known().health.as_str();
         tracing::info!(backend = &*backend.spec.name, health, "backend health changed");
     }

@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use skep_upstream::CallError;
 use tokio::time::Instant;
 
-use super::breaker::{Breaker, BreakerSettings, BreakerState};
+use super::breaker::{Breaker, BreakerSettings, BreakerState, Permit, Source};
+use super::call::Outcome;
 use crate::catalogue::FetchError;
 
 /// How a backend is.
@@ -91,7 +92,7 @@ pub(super) enum Finding {
     },
     /// It failed.
     Down(Category),
-    /// It says that it is busy: that is no failure, and no proof either.
+    /// It says that it is busy, or was not called at all: that is no failure, and no proof either.
     Inconclusive,
 }
 
@@ -157,8 +158,8 @@ impl Finding {
         match result {
             Ok(_) => Self::Up { slowly: is_slow },
             Err(FetchError::Unauthenticated(_)) => Self::Refused { is_configured },
-            // A backend that is called in the name of clients cannot be checked without one.
-            Err(FetchError::Call(CallError::NoCredentials(_))) => Self::Refused { is_configured: true },
+            // A backend that is called in the name of clients was not called: there is none here.
+            Err(FetchError::Call(CallError::NoCredentials(_))) => Self::Inconclusive,
             Err(FetchError::Call(error)) => Self::of_error(error),
             Err(FetchError::Refused { .. } | FetchError::Malformed(_) | FetchError::TooMuch) => {
                 Self::Down(Category::HealthCheckFailed)
@@ -196,6 +197,10 @@ impl HealthState {
         self.with(|state| {
             let mut known = state.known.clone();
             known.breaker = state.breaker.as_ref().map(Breaker::state).unwrap_or_default();
+            // Its lists may be fine while calls of it fail.
+            if known.breaker != BreakerState::Closed && known.health == Health::Healthy {
+                known.health = Health::Degraded;
+            }
             known
         })
     }
@@ -219,14 +224,9 @@ impl HealthState {
         });
     }
 
-    /// Whether a check may be made now: the breaker decides.
-    pub(super) fn permits_check(&self) -> bool {
-        self.with(|state| {
-            let before = state.breaker.as_ref().map(Breaker::state);
-            let permits = state.breaker.as_mut().is_none_or(|breaker| breaker.permits(Instant::now()));
-            state.note_breaker(before);
-            permits
-        })
+    /// Whether a check may be made now: the breaker decides. Nothing if not.
+    pub(super) fn permit_check(&self) -> Option<Permit> {
+        self.permit(Source::Check)
     }
 
     /// Whether there is a breaker.
@@ -234,62 +234,59 @@ impl HealthState {
         self.with(|state| state.breaker.is_some())
     }
 
-    /// Whether calls of clients go to it now. An open breaker refuses them at once; a half-open one leaves it to a check to find out.
-    pub fn permits_call(&self) -> bool {
-        self.with(|state| state.breaker.as_ref().is_none_or(|breaker| breaker.state() == BreakerState::Closed))
+    /// Whether a call of a client goes to it now. An open breaker refuses it; of a half-open one, a call may be the probe.
+    pub(super) fn permit_call(&self) -> Option<Permit> {
+        self.permit(Source::Call)
+    }
+
+    fn permit(&self, source: Source) -> Option<Permit> {
+        let permit = |breaker: &mut Breaker| breaker.permit(source, Instant::now());
+        self.change_breaker(permit, || Some(Permit::unconditional()))
     }
 
     /// Takes what a call of a client came to. Says whether the breaker changed.
-    pub fn note_call(&self, error: Option<&CallError>) -> bool {
-        self.with(|state| {
-            let before = state.breaker.as_ref().map(Breaker::state);
-            let Some(breaker) = state.breaker.as_mut().filter(|breaker| breaker.state() == BreakerState::Closed) else {
-                return false;
-            };
-            match error {
-                None => breaker.succeed(Instant::now()),
-                // The server is not there, or takes longer than it may.
-                Some(CallError::Timeout | CallError::Unavailable(_) | CallError::Disconnected) => {
-                    breaker.fail(Instant::now());
-                }
-                // It answered, or the client is at fault.
-                Some(_) => {}
-            }
-            state.note_breaker(before);
-            before != state.breaker.as_ref().map(Breaker::state)
-        })
+    pub(super) fn note_call(&self, permit: &Permit, outcome: Outcome) -> bool {
+        let before = self.known().breaker;
+        let note = |breaker: &mut Breaker| match outcome {
+            Outcome::Up => breaker.succeed(Source::Call, permit, Instant::now()),
+            Outcome::Failed => breaker.fail(Source::Call, permit, Instant::now()),
+            Outcome::Inconclusive => breaker.give_up(permit),
+        };
+        self.change_breaker(note, || ());
+        before != self.known().breaker
     }
 
     /// Takes what a check found. Says whether the health changed.
-    pub(super) fn settle(&self, finding: Finding, threshold: u32) -> bool {
-        self.with(|state| {
-            let before = state.breaker.as_ref().map(Breaker::state);
-            let now = Instant::now();
-            if let Some(breaker) = &mut state.breaker {
-                match finding {
-                    Finding::Up { .. } | Finding::Refused { is_configured: true } => breaker.succeed(now),
-                    Finding::Refused { .. } | Finding::Down(_) => breaker.fail(now),
-                    Finding::Inconclusive => breaker.give_up_probe(),
-                }
+    pub(super) fn settle(&self, finding: Finding, permit: &Permit, threshold: u32) -> bool {
+        let settle = |breaker: &mut Breaker| match finding {
+            Finding::Up { .. } | Finding::Refused { is_configured: true } => {
+                breaker.succeed(Source::Check, permit, Instant::now());
             }
-            state.note_breaker(before);
+            Finding::Refused { .. } | Finding::Down(_) => breaker.fail(Source::Check, permit, Instant::now()),
+            Finding::Inconclusive => breaker.give_up(permit),
+        };
+        self.change_breaker(settle, || ());
+        self.with(|state| {
             state.known.checked = Some(Timestamp::now());
             state.known.take(finding, threshold)
         })
     }
 
+    /// Changes the breaker, and notes when its state did. Without one, there is the other value.
+    fn change_breaker<T>(&self, act: impl FnOnce(&mut Breaker) -> T, without: impl FnOnce() -> T) -> T {
+        self.with(|state| {
+            let Some(breaker) = &mut state.breaker else { return without() };
+            let before = breaker.state();
+            let acted = act(breaker);
+            if before != breaker.state() {
+                state.known.breaker_changed = Some(Timestamp::now());
+            }
+            acted
+        })
+    }
+
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-// === impl State ===
-
-impl State {
-    fn note_breaker(&mut self, before: Option<BreakerState>) {
-        if before != self.breaker.as_ref().map(Breaker::state) {
-            self.known.breaker_changed = Some(Timestamp::now());
-        }
     }
 }
 
@@ -387,21 +384,35 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn calls_open_the_breaker_and_only_a_check_closes_it() {
+    async fn what_was_not_called_is_neither_healthy_nor_a_reason_to_call_it() {
         let state = HealthState::default();
-        assert!(state.permits_call() && !state.note_call(Some(&CallError::Timeout)), "there is no breaker");
         let timeout = std::time::Duration::from_mins(1);
-        state.begin_monitoring(Some(BreakerSettings { failures: 2, timeout }));
-        assert!(!state.note_call(Some(&CallError::Timeout)));
-        assert!(!state.note_call(None), "a success in between");
-        assert!(!state.note_call(Some(&CallError::Disconnected)));
-        assert!(!state.note_call(Some(&CallError::Rejected(StatusCode::BAD_GATEWAY))), "that is inconclusive");
-        assert!(state.note_call(Some(&CallError::Timeout)));
-        assert!(!state.permits_call() && !state.permits_check());
-        assert!(!state.note_call(None) && !state.permits_call(), "a late response of a call proves nothing");
+        state.begin_monitoring(Some(BreakerSettings { failures: 1, timeout }));
+        let permit = state.permit_check().unwrap();
+        let not_called: Result<(), _> = Err(FetchError::from(CallError::NoCredentials("x".into())));
+        let finding = Finding::of(&not_called, false, true);
+        state.settle(finding, &permit, 3);
+        assert_eq!((state.known().health, state.is_routable()), (Health::Unknown, true));
+        state.note_call(&permit, Outcome::Failed);
+        assert!(state.permit_call().is_none() && state.permit_check().is_none());
         tokio::time::advance(timeout).await;
-        assert!(state.permits_check() && !state.permits_call());
-        state.settle(Finding::Up { slowly: false }, 3);
-        assert!(state.permits_call());
+        let permit = state.permit_check().unwrap();
+        state.settle(finding, &permit, 3);
+        assert_eq!(state.known().breaker, BreakerState::HalfOpen);
+        let probe = state.permit_call().expect("a call of a client is the probe");
+        assert!(state.note_call(&probe, Outcome::Up));
+        assert_eq!(state.known().breaker, BreakerState::Closed);
+    }
+
+    #[test]
+    fn a_healthy_backend_whose_calls_are_refused_is_shown_as_degraded_and_stays_listed() {
+        let state = HealthState::default();
+        let timeout = std::time::Duration::from_mins(1);
+        state.begin_monitoring(Some(BreakerSettings { failures: 1, timeout }));
+        let permit = state.permit_check().unwrap();
+        state.settle(Finding::Up { slowly: false }, &permit, 3);
+        assert_eq!(state.known().health, Health::Healthy);
+        state.note_call(&permit, Outcome::Failed);
+        assert_eq!((state.known().health, state.is_routable()), (Health::Degraded, true));
     }
 }

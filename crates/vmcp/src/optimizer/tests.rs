@@ -35,6 +35,7 @@ fn spec(name: &str) -> BackendSpec {
         url: "http://backend".to_owned(),
         transport: skep_upstream::http::Transport::StreamableHttp,
         auth_type: "unauthenticated".to_owned(),
+        auth_config_ref: None,
         strategy: Credentials::None,
         headers: http::HeaderMap::new(),
         addresses: Addresses::Machine,

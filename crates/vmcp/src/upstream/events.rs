@@ -6,21 +6,22 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::json;
 use skep_mcp::list::List;
-use skep_mcp::{Edit, Era, Message, Raw, method, splice, value};
+use skep_mcp::{Edit, Era, Kind, Message, Raw, method, splice, value};
 use skep_net::Budget;
-use skep_upstream::{Call, CallError, Listener, Replies, SessionId};
+use skep_upstream::{Call, CallError, Listener, Replies, SessionId, is_log_level};
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
 use super::session::Task;
 use super::{VirtualUpstream, answers};
 use crate::backend::Backend;
+use crate::offer::Viewer;
 use crate::view::ClientView;
 
 /// Changes that follow each other within this time are reported once.
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// How long a backend may take to accept a log level.
-const LEVEL: Duration = Duration::from_secs(10);
+/// How long a backend may take for a request of our own, such as for a log level.
+const OWN: Duration = Duration::from_secs(10);
 
 // === impl VirtualUpstream ===
 
@@ -55,6 +56,11 @@ impl VirtualUpstream {
     pub(super) async fn change_subscription(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
         let view = self.view(&call.client).await;
         let uri = method::resource(&call.message).unwrap_or_default().into_owned();
+        let is_wanted = call.message.method() == Some("resources/subscribe");
+        let session = call.session.clone();
+        if let Some(session) = session.as_ref().filter(|_| !is_wanted) {
+            self.forget_subscription(session, &uri).await;
+        }
         let Some((backend, original)) = view.view.resource(&uri) else {
             return answers::unknown_resource(&call, &uri);
         };
@@ -62,17 +68,42 @@ impl VirtualUpstream {
             // There is nothing to report: the backend never says that it changed.
             return answers::empty(&call);
         }
-        self.forward_as(call, &view, &backend, &["params", "uri"], &original).await
+        let at = self.backends.get(&backend);
+        if let (Some(session), Some(at), true) = (&session, &at, is_wanted) {
+            self.note_subscription(session, &uri, at).await;
+        }
+        let me = self.me.clone();
+        let forwarded = self.forward_as(call, &view, &backend, &["params", "uri"], &original).await;
+        let refused = move |is_refused: bool| {
+            if let (Some(me), Some(session), true) = (me.upgrade(), session, is_refused && is_wanted) {
+                tokio::spawn(async move { me.forget_subscription(&session, &uri).await }.in_current_span());
+            }
+        };
+        match forwarded {
+            Ok(Replies { interim, response }) => {
+                let response = response.then(move |response| {
+                    refused(!response.as_ref().is_ok_and(|response| response.kind() == Kind::Response));
+                    response
+                });
+                Ok(Replies { interim, response })
+            }
+            Err(error) => {
+                refused(true);
+                Err(error)
+            }
+        }
     }
 
     /// Sets the log level of a session, at all backends that it uses now or later.
-    pub(super) fn set_level(&self, call: &Call) -> Result<Replies, CallError> {
-        let Some(session) = &call.session else { return answers::empty(call) };
+    pub(super) async fn set_level(&self, call: &Call) -> Result<Replies, CallError> {
         let level = call.message.params().and_then(|params| value::find_text(params, &["level"]));
-        let Some(level) = level else {
-            return answers::refuse(call, skep_mcp::answer::INVALID_PARAMS, "`level` is missing; name a log level");
+        let Some(level) = level.filter(|level| is_log_level(level)) else {
+            let text =
+                "`level` is not a log level: use debug, info, notice, warning, error, critical, alert or emergency";
+            return answers::refuse(call, skep_mcp::answer::INVALID_PARAMS, text);
         };
-        self.sessions.with(session, |mine| mine.level = Some(level.clone().into_owned()));
+        let Some(session) = &call.session else { return answers::empty(call) };
+        self.note_level(session, &level).await;
         for backend in self.opened(session) {
             self.send_level(session, &backend, &level);
         }
@@ -81,21 +112,37 @@ impl VirtualUpstream {
 
     /// Asks a backend for its log. Most have none, and say so.
     pub(super) fn send_level(&self, session: &SessionId, backend: &Arc<Backend>, level: &str) {
-        let client = self.sessions.with(session, |mine| mine.client.clone()).unwrap_or_default();
-        let id = format!("level-{}", uuid::Uuid::new_v4());
-        let request = json!({ "jsonrpc": "2.0", "id": id, "method": "logging/setLevel", "params": { "level": level } });
-        let Ok(message) = Message::parse(request.to_string().into()) else { return };
-        let call = Call { session: Some(session.clone()), client, ..Call::new(message, Era::Legacy) };
-        let upstream = backend.upstream.clone();
+        let params = json!({ "level": level });
+        let Some(sent) = self.send_own(session, backend, "logging/setLevel", &params) else { return };
         tokio::spawn(
             async move {
-                let sent = async { upstream.call(call).await?.response.response().await };
-                if let Ok(Err(error)) = tokio::time::timeout(LEVEL, sent).await {
-                    tracing::debug!(%error, "log level not set at a backend");
+                if !sent.await {
+                    tracing::debug!("log level not set at a backend");
                 }
             }
             .in_current_span(),
         );
+    }
+
+    /// Sends a request of our own in a session at a backend, in the name of its client. Says whether the backend did as it was asked.
+    pub(super) fn send_own(
+        &self,
+        session: &SessionId,
+        backend: &Arc<Backend>,
+        method: &str,
+        params: &serde_json::Value,
+    ) -> Option<impl Future<Output = bool> + Send + use<>> {
+        let client = self.sessions.with(session, |mine| mine.client.clone()).unwrap_or_default();
+        let id = uuid::Uuid::new_v4().to_string();
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        let message = Message::parse(request.to_string().into()).ok()?;
+        let call = Call { session: Some(session.clone()), client, ..Call::new(message, Era::Legacy) };
+        let upstream = backend.upstream.clone();
+        Some(async move {
+            let sent = async { upstream.call(call).await?.response.response().await };
+            let responded = tokio::time::timeout(OWN, sent).await.unwrap_or(Err(CallError::Timeout));
+            responded.is_ok_and(|response| response.kind() == Kind::Response)
+        })
     }
 }
 
@@ -103,12 +150,15 @@ impl VirtualUpstream {
 async fn report_changes(me: Weak<VirtualUpstream>, session: SessionId, listener: Listener) {
     let Some(mut changes) = me.upgrade().map(|me| me.backends.changes()) else { return };
     let mut seen: Option<Arc<ClientView>> = None;
+    let mut streams = Vec::new();
     loop {
         {
             let Some(me) = me.upgrade() else { return };
             let Some(client) = me.sessions.with(&session, |mine| mine.client.clone()) else { return };
             changes.borrow_and_update();
+            drop(std::mem::replace(&mut streams, me.viewer_streams(&client)));
             let now = me.view(&client).await;
+            me.resubscribe(&session, &now);
             for method in seen.iter().flat_map(|seen| changed_lists(seen, &now)) {
                 let message = format!(r#"{{"jsonrpc":"2.0","method":"{method}"}}"#);
                 if let Err(error) = listener.queue(&message.into()) {
@@ -149,15 +199,26 @@ async fn deliver(
     mut events: mpsc::Receiver<Bytes>,
     listener: Listener,
 ) {
-    while let Some(bytes) = events.recv().await {
+    loop {
+        // Without the client, the stream of the backend is of no use, and is closed with this.
+        let bytes = tokio::select! {
+            bytes = events.recv() => bytes,
+            () = listener.closed() => return,
+        };
+        let Some(bytes) = bytes else { return };
         let (Some(me), Some(backend)) = (me.upgrade(), backend.upgrade()) else { return };
         let Ok(message) = Message::parse(bytes) else { continue };
+        let client = me.sessions.with(&session, |mine| mine.client.clone()).unwrap_or_default();
         // The lists of clients are those of all backends together, and reported by us.
         if message.method().is_some_and(|method| method.ends_with("/list_changed")) {
-            backend.offers.expire_and_refresh(&backend);
+            match Viewer::of(&client, backend.spec.strategy.is_of_client()) {
+                viewer @ Viewer::Client(_) if backend.spec.strategy.is_of_client() => {
+                    backend.offers.expire_and_refresh_for(&backend, viewer, &client);
+                }
+                _ => backend.offers.expire_and_refresh(&backend),
+            }
             continue;
         }
-        let client = me.sessions.with(&session, |mine| mine.client.clone()).unwrap_or_default();
         let message = as_shown(&*me.view(&client).await, &backend, message);
         let Some(bytes) = me.for_client(&session, &backend, None, message.into_body()).await else { continue };
         if let Err(error) = listener.queue(&bytes) {

@@ -6,19 +6,18 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use skep_mcp::{Edit, Era, Id, Kind, Message, Raw, answer, splice};
 use skep_upstream::{Call, CallError, Replies, SessionId};
-use tracing::Instrument as _;
 
 use super::observed::BackendRequest;
+use super::relay::Relay;
 use super::session::{InFlight, Opened};
 use super::{VirtualUpstream, answers, uris};
 use crate::aggregate::BackendName;
 use crate::backend::Backend;
+use crate::health::ObservedCall;
 use crate::view::ClientView;
 
 /// How long a backend may take to accept a notification.
 const NOTIFY: Duration = Duration::from_secs(10);
-/// How many messages before a response may wait to be read.
-const INTERIM: usize = 16;
 
 /// A request in flight, which is over when this is dropped.
 #[derive(Debug)]
@@ -60,10 +59,10 @@ impl VirtualUpstream {
     /// Forwards a request to a backend.
     pub(crate) async fn forward(self: Arc<Self>, call: Call, backend: &Arc<Backend>) -> Result<Replies, CallError> {
         let (session, id, era) = (call.session.clone(), call.message.id(), call.era);
-        if !backend.health.permits_call() {
+        let Some(mut observed) = ObservedCall::begin(&self.backends, backend) else {
             let why = "its circuit breaker is open: it failed again and again, and is tried again later";
             return Err(CallError::Unavailable(why.into()));
-        }
+        };
         if let Some(session) = &session {
             self.open_at(session, backend)?;
         }
@@ -75,20 +74,22 @@ impl VirtualUpstream {
         let mut request = BackendRequest::begin(&self.instruments, backend, &mut call);
         let called = backend.upstream.clone().call(call).await;
         let called = called.inspect_err(|error| {
-            self.note_call(backend, Some(error));
+            observed.end(Some(error));
             request.end(Err(error));
         });
-        let Replies { interim, response } = called?;
-        let interim = match (interim, session) {
-            (Some(interim), Some(session)) => Some(self.clone().relay(interim, session, id.clone(), backend.clone())),
-            (interim, _) => interim,
+        let called = called?;
+        let (info, name) = (self.info.clone(), backend.clone());
+        let Replies { interim, response } = match session {
+            Some(session) => {
+                let (during, times) = (id.clone(), observed.times().clone());
+                Relay { upstream: self, session, during, backend: backend.clone(), times }.run(called)
+            }
+            None => called,
         };
-        let (me, info, name) = (self.me.clone(), self.info.clone(), backend.clone());
         let response = response.then(move |response| {
             drop(registered);
-            if let Some(me) = me.upgrade() {
-                me.note_call(&name, response.as_ref().err());
-            }
+            observed.end(response.as_ref().err());
+            drop(observed);
             request.end(response.as_ref());
             drop(request);
             match response {
@@ -98,14 +99,6 @@ impl VirtualUpstream {
             }
         });
         Ok(Replies { interim, response })
-    }
-
-    /// Tells the breaker of a backend what a call came to.
-    fn note_call(&self, backend: &Backend, error: Option<&CallError>) {
-        if backend.health.note_call(error) {
-            tracing::warn!(backend = &**backend.name(), "circuit breaker opened by calls of clients");
-            self.backends.changed();
-        }
     }
 
     /// Opens a session at a backend for a client that has one here, when it is first used.
@@ -118,7 +111,7 @@ impl VirtualUpstream {
                     return (None, None);
                 }
                 mine.opened.insert(backend.name().clone(), Opened { backend: backend.clone(), listening: None });
-                (Some(mine.initialize.clone()), mine.level.clone())
+                (Some(mine.initialize.clone()), mine.kept.level().map(str::to_owned))
             })
             .ok_or(CallError::NotSent)?;
         let Some(initialize) = new else { return Ok(()) };
@@ -168,31 +161,6 @@ impl VirtualUpstream {
             .sessions
             .with(session, |session| session.opened.values().map(|opened| opened.backend.clone()).collect());
         opened.unwrap_or_default()
-    }
-
-    /// Hands what comes before a response to the client, in its order.
-    fn relay(
-        self: Arc<Self>,
-        mut interim: tokio::sync::mpsc::Receiver<bytes::Bytes>,
-        session: SessionId,
-        during: Option<Id>,
-        backend: Arc<Backend>,
-    ) -> tokio::sync::mpsc::Receiver<bytes::Bytes> {
-        let (sender, receiver) = tokio::sync::mpsc::channel(INTERIM);
-        tokio::spawn(
-            async move {
-                while let Some(bytes) = interim.recv().await {
-                    let Some(bytes) = self.for_client(&session, &backend, during.as_ref(), bytes).await else {
-                        continue;
-                    };
-                    if sender.send(bytes).await.is_err() {
-                        return;
-                    }
-                }
-            }
-            .in_current_span(),
-        );
-        receiver
     }
 }
 

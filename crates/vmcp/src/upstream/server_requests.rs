@@ -1,4 +1,4 @@
-//! Requests of backends to a client, such as elicitation: which ids they have on each side.
+//! Requests of backends to a client, such as elicitation: which ids and progress tokens they have on each side.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use skep_upstream::{CallError, SessionId};
 
 use super::VirtualUpstream;
 use super::forward::concerns_requests;
-use super::session::Asked;
+use super::session::{Asked, Session};
 use crate::backend::Backend;
 
 // === impl VirtualUpstream ===
@@ -34,9 +34,13 @@ impl VirtualUpstream {
             return splice::apply(&message, &edits).ok().map(Message::into_body);
         }
         let own = message.id()?;
-        let asked = Asked::Backend(backend.clone(), own.clone());
-        if let Some(known) = self.sessions.with(session, |session| session.ask(asked, during.cloned())).flatten() {
-            return splice::apply(&message, &[Edit::set(&["id"], &known)]).ok().map(Message::into_body);
+        let (asked, token) = (Asked::Backend(backend.clone(), own.clone()), message.progress_token());
+        let ask = |session: &mut Session| session.ask(asked, during.cloned(), token.clone());
+        if let Some(known) = self.sessions.with(session, ask).flatten() {
+            let mut edits = vec![Edit::set(&["id"], &known)];
+            // Two backends may choose the same token.
+            edits.extend(token.is_some().then(|| Edit::set(&["params", "_meta", "progressToken"], &known)));
+            return splice::apply(&message, &edits).ok().map(Message::into_body);
         }
         let text = "too many requests wait for the client";
         let refusal = answer::error(Some(&own), answer::INTERNAL_ERROR, text, None);
@@ -44,6 +48,20 @@ impl VirtualUpstream {
             let _lost = backend.upstream.send(Some(session), &refusal).await;
         }
         None
+    }
+
+    /// Forwards a report of the client's progress to the backend whose request it is about, and to no other.
+    pub(super) async fn report_progress(&self, session: &SessionId, message: &Message) -> Result<(), CallError> {
+        let token = message.progress_token();
+        let found =
+            token.and_then(|token| self.sessions.with(session, |session| session.progressing(&token)).flatten());
+        let Some((backend, own)) = found else {
+            tracing::debug!("dropping a report of progress of no request of a backend");
+            return Ok(());
+        };
+        let renamed = splice::apply(message, &[Edit::set(&["params", "progressToken"], &own)]);
+        let renamed = renamed.map_err(|_malformed| CallError::Malformed)?;
+        backend.upstream.send(Some(session), &renamed).await
     }
 
     /// Takes the response of a client to the one that asked: a backend, or a step.

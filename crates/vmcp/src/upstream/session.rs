@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::kept::Kept;
 use crate::aggregate::BackendName;
 use crate::backend::Backend;
 
@@ -35,11 +36,16 @@ pub(super) struct Session {
     /// Its requests in flight.
     pub(super) calls: HashMap<Id, InFlight>,
     /// Requests of backends that it has not answered, by the ids that it knows them by.
-    pub(super) asked: HashMap<u64, Waiting>,
+    pub(super) asked: HashMap<Id, Waiting>,
     /// Where goes what is sent to it outside of calls.
     pub(super) listener: Option<Listener>,
-    /// The log level that it asked for, as JSON.
-    pub(super) level: Option<String>,
+    /// What another replica must know of it as well.
+    pub(super) kept: Kept,
+    /// Held while that is written, so that what is older never replaces what is newer.
+    pub(super) keeping: Arc<tokio::sync::Mutex<()>>,
+    /// What the ids begin with that the client knows requests of backends by. It is random: the replica or process that had the session before
+    /// counted as well, and a late answer to one of its requests must not answer another one here.
+    prefix: Box<str>,
     last_id: u64,
     used: Instant,
 }
@@ -76,6 +82,8 @@ pub(super) struct Waiting {
     asked: Asked,
     /// The call of the client that it came with, and ends with.
     during: Option<Id>,
+    /// By what its backend knows reports of its progress. The client knows them by the id.
+    token: Option<Id>,
     since: Instant,
 }
 
@@ -185,15 +193,17 @@ impl Session {
             calls: HashMap::new(),
             asked: HashMap::new(),
             listener: None,
-            level: None,
+            kept: Kept::default(),
+            keeping: Arc::default(),
+            prefix: uuid::Uuid::new_v4().simple().to_string().into(),
             last_id: 0,
             used: Instant::now(),
         }
     }
 
-    /// Notes a request for the client, which came with a call of it or by itself. Returns the id that the client knows it by; nothing if too many
-    /// wait already.
-    pub(super) fn ask(&mut self, asked: Asked, during: Option<Id>) -> Option<Id> {
+    /// Notes a request for the client, which came with a call of it or by itself, and the token of its progress. Returns the id that the client
+    /// knows both by; nothing if too many wait already.
+    pub(super) fn ask(&mut self, asked: Asked, during: Option<Id>, token: Option<Id>) -> Option<Id> {
         if self.asked.len() >= ASKED {
             self.asked.retain(|_, waiting| waiting.is_awaited());
         }
@@ -201,8 +211,9 @@ impl Session {
             return None;
         }
         self.last_id += 1;
-        self.asked.insert(self.last_id, Waiting { asked, during, since: Instant::now() });
-        Some(Id::number(self.last_id))
+        let known = Id::string(&format!("{}-{}", self.prefix, self.last_id));
+        self.asked.insert(known.clone(), Waiting { asked, during, token, since: Instant::now() });
+        Some(known)
     }
 
     /// Whether the client says that it can ask its user.
@@ -213,7 +224,16 @@ impl Session {
 
     /// Takes the request that a response of the client answers.
     pub(super) fn answered(&mut self, id: &Id) -> Option<Asked> {
-        self.asked.remove(&id.raw().parse().ok()?).map(|waiting| waiting.asked)
+        // Another spelling of the same text is the same id.
+        let id = Id::string(&id.text()?);
+        self.asked.remove(&id).map(|waiting| waiting.asked)
+    }
+
+    /// The backend whose request the client reports progress of, and by what the backend knows such reports.
+    pub(super) fn progressing(&self, token: &Id) -> Option<(Arc<Backend>, Id)> {
+        let waiting = self.asked.get(&Id::string(&token.text()?))?;
+        let Asked::Backend(backend, _) = &waiting.asked else { return None };
+        Some((backend.clone(), waiting.token.clone()?))
     }
 
     /// A call of the client is over, and with it what came with it.
@@ -239,7 +259,7 @@ impl Session {
     /// The id by which the client knows a request of a backend.
     pub(super) fn known_as(&self, backend: &Arc<Backend>, id: &Id) -> Option<Id> {
         let is_it = |waiting: &Waiting| matches!(&waiting.asked, Asked::Backend(of, own) if Arc::ptr_eq(of, backend) && own == id);
-        self.asked.iter().find(|(_, waiting)| is_it(waiting)).map(|(known, _)| Id::number(*known))
+        self.asked.iter().find(|(_, waiting)| is_it(waiting)).map(|(known, _)| known.clone())
     }
 
     /// The same for a request that the backend cancels, and that is not waited for any more.

@@ -123,26 +123,19 @@ impl ClientSteps {
             ..Call::new(message, self.era)
         };
         let Replies { interim, mut response } = self.upstream.clone().forward(call, &backend).await.map_err(failed)?;
-        let response = {
-            let mut responded = std::pin::pin!(response.response());
-            match (interim, &self.interim) {
-                (Some(mut interim), Some(client)) => loop {
-                    tokio::select! {
-                        biased;
-                        Some(bytes) = interim.recv() => {
-                            // A client that left ends the run.
-                            let _left = client.send(bytes).await;
-                        }
-                        response = &mut responded => break response,
-                    }
-                },
-                _ => responded.await,
-            }
+        let response = match (interim, &self.interim) {
+            (Some(interim), Some(client)) => relayed(interim, &mut response, client).await,
+            _ => response.response().await,
         };
         let response = response.map_err(failed)?;
         if response.kind() == Kind::Error {
             let text = response.error().and_then(|error| value::find_text(error, &["message"])).unwrap_or_default();
             return Err(StepError::Call(format!("tool `{tool}`: {}", value::clipped(&text))));
+        }
+        let kind = response.result().and_then(|result| value::find_text(result, &["resultType"]));
+        if let Some(kind) = kind.filter(|kind| kind != "complete") {
+            let kind = value::clipped(&kind);
+            return Err(StepError::Call(format!("tool `{tool}`: its result is `{kind}`, which a step cannot take")));
         }
         // Parsed, it takes many times its size.
         if response.result().is_some_and(|result| result.len() > RESULTS) {
@@ -158,10 +151,9 @@ impl ClientSteps {
         };
         let Some(interim) = &self.interim else { return Err(StepError::NoElicitation("it takes no events")) };
         let (sender, answered) = oneshot::channel();
-        let asked = self
-            .upstream
-            .sessions
-            .with(session, |session| session.can_elicit().then(|| session.ask(Asked::Step(sender), None)).flatten());
+        let asked = self.upstream.sessions.with(session, |session| {
+            session.can_elicit().then(|| session.ask(Asked::Step(sender), None, None)).flatten()
+        });
         let Some(id) = asked.flatten() else {
             return Err(StepError::NoElicitation("it does not declare the capability `elicitation`"));
         };
@@ -181,6 +173,27 @@ impl ClientSteps {
             _ => Answer::Cancelled,
         })
     }
+}
+
+/// The response of a step, once all that came before it is with the client. A client that left ends the run.
+async fn relayed(
+    mut interim: mpsc::Receiver<Bytes>,
+    response: &mut PendingResponse,
+    client: &mpsc::Sender<Bytes>,
+) -> Result<Message, CallError> {
+    let response = loop {
+        tokio::select! {
+            Some(bytes) = interim.recv() => {
+                let _left = client.send(bytes).await;
+            }
+            response = response.response() => break response,
+        }
+    };
+    // What came before the response stays before it.
+    while let Ok(bytes) = interim.try_recv() {
+        let _left = client.send(bytes).await;
+    }
+    response
 }
 
 impl StepCalls for ClientSteps {

@@ -168,11 +168,13 @@ async fn list_changes(
     sender: &mpsc::Sender<Bytes>,
 ) {
     let Some(mut changes) = me.upgrade().map(|me| me.backends.changes()) else { return };
-    let mut seen = None;
+    let (mut seen, mut streams) = (None, Vec::new());
     loop {
         {
             let Some(me) = me.upgrade() else { return };
             changes.borrow_and_update();
+            let wanted = if methods.is_empty() { Vec::new() } else { me.viewer_streams(client) };
+            drop(std::mem::replace(&mut streams, wanted));
             let now = me.view(client).await;
             let reported = seen.iter().flat_map(|seen| changed_lists(seen, &now));
             for method in reported.filter(|method| methods.contains(method)).collect::<Vec<_>>() {

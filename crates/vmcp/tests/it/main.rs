@@ -3,9 +3,15 @@
 #[cfg(test)]
 mod discover;
 #[cfg(test)]
+mod events;
+#[cfg(test)]
 mod fetching;
 #[cfg(test)]
 mod forwarding;
+#[cfg(test)]
+mod live;
+#[cfg(test)]
+mod messages;
 #[cfg(test)]
 mod monitoring;
 #[cfg(test)]

@@ -23,6 +23,9 @@ use skep_vmcp::view::{Cursors, Views};
 /// What a server in memory responds to a request: a result, an error, or nothing.
 pub(crate) type Answers = Arc<dyn Fn(&ReceivedCall, &Value) -> Option<Value> + Send + Sync>;
 
+/// What opens the session of a client that can ask its user.
+pub(crate) const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{},"sampling":{}},"clientInfo":{"name":"c","version":"1"}}}"#;
+
 /// A virtual server and what is behind it.
 pub(crate) struct Rig {
     pub(crate) backends: Arc<Backends>,
@@ -36,6 +39,7 @@ pub(crate) fn spec(name: &str) -> BackendSpec {
         url: format!("http://{name}.example/mcp"),
         transport: Transport::StreamableHttp,
         auth_type: "unauthenticated".to_owned(),
+        auth_config_ref: None,
         strategy: Strategy::None,
         headers: HeaderMap::new(),
         addresses: Addresses::Machine,
@@ -110,11 +114,7 @@ impl Rig {
 
     /// Opens a session of a client that can ask its user.
     pub(crate) async fn open(&self, id: &str) -> SessionId {
-        let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-            "protocolVersion": "2025-11-25", "capabilities": { "elicitation": {} },
-            "clientInfo": { "name": "c", "version": "1" },
-        }});
-        let initialize = Message::parse(initialize.to_string().into()).unwrap();
+        let initialize = Message::parse(INITIALIZE.into()).unwrap();
         let session: SessionId = id.to_owned().into();
         self.upstream.open(&session, &initialize, &ClientContext::default()).await.unwrap();
         session
@@ -126,6 +126,12 @@ pub(crate) fn request(session: &SessionId, id: u64, method: &str, params: &Value
     let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
     let message = Message::parse(request.to_string().into()).unwrap();
     Call { session: Some(session.clone()), ..Call::new(message, Era::Legacy) }
+}
+
+/// A request of a client of 2026-07-28, with the id 1.
+pub(crate) fn modern_request(method: &str, params: &Value) -> Call {
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    Call::new(Message::parse(request.to_string().into()).unwrap(), Era::Modern)
 }
 
 /// What a request comes to.
