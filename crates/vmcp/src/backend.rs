@@ -70,6 +70,15 @@ pub enum BackendError {
     CaBundle(String),
 }
 
+// === impl BackendSpec ===
+
+impl BackendSpec {
+    /// Whether another configuration is of the same server, however that is called.
+    pub(crate) fn is_of_same_server(&self, other: &Self) -> bool {
+        (&self.name, &self.url, self.transport) == (&other.name, &other.url, other.transport)
+    }
+}
+
 // === impl Backend ===
 
 impl Backend {

@@ -53,8 +53,8 @@ impl VirtualUpstream {
 
     /// Subscribes a legacy client to a resource, or ends that.
     pub(super) async fn change_subscription(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
-        let view = self.view(&call.client).await;
         let uri = method::resource(&call.message).unwrap_or_default().into_owned();
+        let view = self.naming(&call.client, List::Resources, &uri).await;
         let Some((backend, original)) = view.view.resource(&uri) else {
             return answers::unknown_resource(&call, &uri);
         };

@@ -9,4 +9,6 @@ mod forwarding;
 #[cfg(test)]
 mod monitoring;
 #[cfg(test)]
+mod names;
+#[cfg(test)]
 mod rig;
