@@ -23,6 +23,7 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 use skep_upstream::{ClientContext, Upstream};
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use self::known::{Flight, Settled};
@@ -58,6 +59,7 @@ pub struct Offers {
     changes: watch::Sender<u64>,
     /// What counts the changes of all backends, once this is one of them.
     all: OnceLock<Weak<watch::Sender<u64>>>,
+    since: Instant,
 }
 
 // === impl Viewer ===
@@ -99,7 +101,7 @@ impl Offers {
     fn within(upstream: Arc<dyn Upstream>, timeout: Duration, catalogues: Arc<Catalogues>) -> Self {
         let (viewers, fetches) = (Mutex::new(Bounded::new(CLIENTS)), Semaphore::new(FETCHES));
         let (changes, all) = (watch::Sender::new(0), OnceLock::new());
-        Self { upstream, timeout, viewers, catalogues, fetches, changes, all }
+        Self { upstream, timeout, viewers, catalogues, fetches, changes, all, since: Instant::now() }
     }
 
     /// What changes of what is known to any viewer.
@@ -135,7 +137,7 @@ impl Offers {
                 return offer.clone();
             }
             let owner = (viewer != Viewer::Anyone).then(|| owner_of(client));
-            let offer = Offer::new(self.catalogues.clone(), owner.clone());
+            let offer = Offer::new(self.catalogues.clone(), owner.clone(), self.since);
             viewers.insert(&viewer, offer.clone(), 1, owner);
             offer
         })

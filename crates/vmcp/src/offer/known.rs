@@ -39,6 +39,8 @@ pub struct Offer {
     /// Whose share its catalogue counts in.
     owner: Owner,
     since: Instant,
+    /// Whether its backend was there long before.
+    is_late: bool,
 }
 
 /// What is known of a catalogue.
@@ -98,8 +100,10 @@ pub(super) struct Settled {
 // === impl Offer ===
 
 impl Offer {
-    pub(super) fn new(catalogues: Arc<Catalogues>, owner: Owner) -> Arc<Self> {
-        Arc::new(Self { state: watch::Sender::default(), catalogues, owner, since: Instant::now() })
+    /// Nothing is known yet of a backend that appeared at this time.
+    pub(super) fn new(catalogues: Arc<Catalogues>, owner: Owner, appeared: Instant) -> Arc<Self> {
+        let is_late = appeared.elapsed() >= FIRST;
+        Arc::new(Self { state: watch::Sender::default(), catalogues, owner, since: Instant::now(), is_late })
     }
 
     /// The last good catalogue, if it is still kept.
@@ -121,6 +125,11 @@ impl Offer {
     /// Whether the first catalogue is still worth waiting for.
     pub(crate) fn is_awaited(&self) -> bool {
         !self.state.borrow().is_settled() && self.since.elapsed() < FIRST
+    }
+
+    /// Whether its backend did not appear just now: it is another client's that is new, or one that was evicted.
+    pub(crate) fn is_late(&self) -> bool {
+        self.is_late
     }
 
     /// Whether there was a catalogue that is not kept any more.

@@ -128,13 +128,9 @@ async fn a_catalogue_that_holds_for_no_time_is_refreshed_with_each_list() {
     let offers = offers(&Arc::new(Catalogues::within(LIMITS)));
     let offer = offers.offer(Viewer::Anyone, &ClientContext::default());
     let due = |offer: &Offer| (offer.is_due(Use::List), offer.is_due(Use::Call));
-    for (milliseconds, list, call) in [
-        (Some(0), 1, 30),
-        (Some(10_000), 10, 30),
-        (None, 30, 30),
-        (Some(60_000), 60, 60),
-        (Some(u64::MAX), 3600, 3600),
-    ] {
+    for (milliseconds, list, call) in
+        [(Some(0), 1, 30), (Some(10_000), 10, 30), (None, 30, 30), (Some(60_000), 60, 60), (Some(u64::MAX), 3600, 3600)]
+    {
         let time_to_live = milliseconds.map(Duration::from_millis);
         settle(&offer, Catalogue { time_to_live, ..catalogue("tool") });
         let mut passed = 0;

@@ -5,7 +5,6 @@
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::digest::{SHA256, digest};
-use aws_lc_rs::error::Unspecified;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use skep_mcp::list::List;
@@ -42,7 +41,7 @@ impl Cursors {
     pub fn seal(&self, list: List, key: &str) -> Option<String> {
         let mut text = padded(key);
         let nonce = self.0.as_ref()?.seal_in_place_append_tag(Aad::from(list.method()), &mut text).ok()?;
-        Some(URL_SAFE_NO_PAD.encode([nonce.as_ref(), &text].concat()))
+        Some(URL_SAFE_NO_PAD.encode([&nonce.as_ref()[..], &text].concat()))
     }
 
     /// The element that a cursor stands behind.
@@ -52,11 +51,9 @@ impl Cursors {
         }
         let mut sealed = URL_SAFE_NO_PAD.decode(cursor).map_err(|_| CursorError)?;
         let (nonce, text) = sealed.split_at_mut_checked(NONCE_LEN).ok_or(CursorError)?;
-        let opened = || {
-            let nonce = Nonce::try_assume_unique_for_key(nonce)?;
-            self.0.as_ref().ok_or(Unspecified)?.open_in_place(nonce, Aad::from(list.method()), text)
-        };
-        let text = opened().map_err(|_| CursorError)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| CursorError)?;
+        let sealer = self.0.as_ref().ok_or(CursorError)?;
+        let text = sealer.open_in_place(nonce, Aad::from(list.method()), text).map_err(|_| CursorError)?;
         let end = text.iter().rposition(|byte| *byte == END).ok_or(CursorError)?;
         let key = text.get(..end).and_then(|key| std::str::from_utf8(key).ok());
         key.map(str::to_owned).ok_or(CursorError)

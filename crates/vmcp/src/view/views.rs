@@ -5,7 +5,7 @@
 //! | request | waits for catalogues that are not known yet |
 //! | --- | --- |
 //! | the first list of a client | all of them, for a short time after each backend appeared |
-//! | later lists | none: the client is told when they arrive |
+//! | later lists | none of backends that joined meanwhile: the client is told when they arrive |
 //! | a name that a known catalogue has | of those backends only that would have the name before it |
 //! | any other name | until one of them has it |
 
@@ -104,12 +104,13 @@ impl Views {
     /// What a client may list now.
     pub async fn of(&self, backends: &Backends, client: &ClientContext) -> Arc<ClientView> {
         let Current { mut view, seen } = self.current(backends, client, Use::List);
-        if seen.has_listed.load(Ordering::Relaxed) {
-            return view;
-        }
-        if !seen.missing.is_empty() {
+        let is_first = !seen.has_listed.load(Ordering::Relaxed);
+        // What was evicted was listed before, and must not vanish from lists.
+        let awaited = seen.missing.iter().filter(|missing| missing.offer.is_awaited());
+        let awaited: Vec<_> = awaited.filter(|missing| is_first || missing.offer.is_late()).collect();
+        if !awaited.is_empty() {
             // All at once: the slowest decides how long it takes.
-            join_all(seen.missing.iter().map(|missing| missing.offer.first())).await;
+            join_all(awaited.iter().map(|missing| missing.offer.first())).await;
             view = self.made_now(backends, client, Use::List).view;
         }
         // Before there are backends, nothing was seen.
@@ -212,7 +213,7 @@ impl Views {
             before
         });
         let known = before.as_ref().map(|before| &before.view.conflicts[..]).unwrap_or_default();
-        for conflict in made.view.conflicts.iter().filter(|conflict| !known.contains(conflict)) {
+        for conflict in made.view.conflicts.iter().filter(|conflict| !known.binary_search(conflict).is_err()) {
             let Conflict { what, name, backends, outcome } = conflict;
             tracing::warn!(what, %name, ?backends, ?outcome, "backends offer the same name");
         }

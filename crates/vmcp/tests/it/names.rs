@@ -76,9 +76,7 @@ async fn until(rig: &Rig, is_routable: bool) {
 #[tokio::test(start_paused = true)]
 async fn a_name_is_that_of_its_backend_while_that_is_down() {
     // `a` + `b_c` and `a_b` + `c` are one name; `x` is a tool of both.
-    for (strategy, taken) in
-        [("prefix", "a_b_c"), ("priority", "x"), ("prefixOnConflict", "a_x"), ("manual", "b_c")]
-    {
+    for (strategy, taken) in [("prefix", "a_b_c"), ("priority", "x"), ("prefixOnConflict", "a_x"), ("manual", "b_c")] {
         let is_down = Arc::new(AtomicBool::new(false));
         let servers =
             [("a", failing(&is_down, echoing("a", &["b_c", "x"]))), ("a_b", echoing("a_b", &["c", "x", "y"]))];
@@ -144,10 +142,8 @@ async fn a_backend_that_hangs_delays_the_first_list_and_no_other() {
 /// Another backend may come before one that has the name, and its catalogue may be on its way.
 #[tokio::test(start_paused = true)]
 async fn a_call_waits_for_the_backend_that_would_have_the_name() {
-    let rig = Rig::new(
-        &[("a", slow(echoing("a", &["b_c", "x"]))), ("a_b", echoing("a_b", &["c", "x"]))],
-        &rules("priority"),
-    );
+    let rig =
+        Rig::new(&[("a", slow(echoing("a", &["b_c", "x"]))), ("a_b", echoing("a_b", &["c", "x"]))], &rules("priority"));
     let session = rig.open("s").await;
     assert_eq!(called(&rig, &session, "x").await.as_deref(), Ok("a"), "whichever catalogue arrives first");
 }

@@ -68,12 +68,8 @@ fn catalogue(name: &str, tools: &[&str]) -> (BackendName, Offered) {
     });
     let resource = Item::parse(List::Resources, r#"{"uri":"file:///r","name":"r"}"#).unwrap();
     let prompt = Item::parse(List::Prompts, r#"{"name":"p"}"#).unwrap();
-    let catalogue = Catalogue {
-        tools: items.collect(),
-        resources: vec![resource],
-        prompts: vec![prompt],
-        ..Catalogue::default()
-    };
+    let catalogue =
+        Catalogue { tools: items.collect(), resources: vec![resource], prompts: vec![prompt], ..Catalogue::default() };
     (name.into(), Offered { digest: catalogue.digest(), catalogue: Arc::new(catalogue) })
 }
 
@@ -81,10 +77,11 @@ fn catalogue(name: &str, tools: &[&str]) -> (BackendName, Offered) {
 fn how_backends_are_changes_what_is_listed_and_no_name() {
     let composite = r#"{"name":"both","description":"d","parameters":{"type":"object"},
         "steps":[{"id":"s","tool":"a.x"},{"id":"t","tool":"b.y"}]}"#;
-    let composite = CompositeTools::new(&[serde_json::from_str(composite).unwrap()]).unwrap();
     for strategy in ["prefix", "priority", "manual", "prefixOnConflict"] {
-        let rules = format!(r#"{{"conflictResolution":"{strategy}","conflictResolutionConfig":{{"priorityOrder":["a"]}}}}"#);
-        let views = Views::new(Rules::of(&serde_json::from_str(&rules).unwrap()), composite.clone());
+        let rules =
+            format!(r#"{{"conflictResolution":"{strategy}","conflictResolutionConfig":{{"priorityOrder":["a"]}}}}"#);
+        let composite = CompositeTools::new(&[serde_json::from_str(composite).unwrap()]).unwrap();
+        let views = Views::new(Rules::of(&serde_json::from_str(&rules).unwrap()), composite);
         let parts = |unavailable: &[&str]| Parts {
             offered: BTreeMap::from([catalogue("a", &["x", "z"]), catalogue("b", &["x", "y"])]),
             unavailable: unavailable.iter().map(|name| BackendName::from(*name)).collect(),
