@@ -20,7 +20,7 @@ const START: Duration = Duration::from_secs(30);
 /// How long a proxy may take to end, with the server that it runs.
 const END: Duration = Duration::from_secs(30);
 
-/// What stands behind a proxy.
+/// The MCP server of a proxy.
 pub(crate) enum Behind<'a> {
     /// A server that runs already.
     Url(String),
@@ -40,7 +40,7 @@ pub(crate) struct Pod {
     pub(crate) image: String,
     /// What its pod has beside the image.
     pub(crate) patch: Value,
-    /// Whom its proxy is to the API server: the files that Kubernetes gives to a pod.
+    /// The service account of its proxy: the files that Kubernetes gives to a pod.
     pub(crate) account: PathBuf,
     /// Where the API server is: its host and its port.
     pub(crate) server: (String, String),

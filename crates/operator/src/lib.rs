@@ -20,6 +20,7 @@ pub mod lease;
 pub mod metrics;
 pub mod migrate;
 pub mod object;
+mod policy_cache;
 pub mod possible_names;
 pub mod queue;
 pub mod rbac;

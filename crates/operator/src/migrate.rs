@@ -17,10 +17,9 @@ use skep_api::resource::KindName;
 use crate::events::Events;
 use crate::failure::describe;
 use crate::object::Object;
+use crate::watch::PAGE;
 use crate::write::{api_resource, cluster, resources};
 
-/// How many objects are read at a time.
-const PAGE: u32 = 100;
 /// How often one object is tried while others write it, too.
 const TRIES: usize = 3;
 /// How soon after a migration that did not end.

@@ -29,6 +29,7 @@ use crate::failure::describe;
 use crate::object::Object;
 use crate::run::LEASE;
 use crate::served::{discover, resource_in};
+use crate::watch::PAGE;
 use crate::write::{cluster, resources};
 
 /// How long the operator's pods may take to end, and the Lease of one that was killed to expire.
@@ -37,8 +38,6 @@ const PATIENCE: Duration = Duration::from_mins(2);
 const INTERVAL: Duration = Duration::from_millis(500);
 /// How many objects are patched at the same time.
 const CONCURRENCY: usize = 8;
-/// How many objects are listed by one request.
-const PAGE: u32 = 500;
 /// How often an object is patched that others change at the same time.
 const ATTEMPTS: u32 = 8;
 /// How long to wait before an object is patched again; twice as long before each further attempt.
@@ -129,7 +128,7 @@ pub enum UninstallError {
     StillLed {
         /// The Lease.
         lease: &'static str,
-        /// Who holds it.
+        /// The identity of its holder.
         holder: String,
     },
     /// Others change an object again and again.

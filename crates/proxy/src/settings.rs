@@ -11,7 +11,7 @@ use skep_runconfig::GoDuration;
 use skep_runconfig::run_config::RunConfig;
 pub use skep_telemetry::audit::Output as AuditOutput;
 use skep_upstream::Upstream;
-use skep_webhook::MemoryFiles;
+pub use skep_webhook::MemoryFiles;
 use skep_workload::gate::{GENERATION_VARIABLE, frozen};
 use skep_workload::server::{Server, Speaks};
 

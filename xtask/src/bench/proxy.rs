@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
     /// The process of the peer, whose processor time and memory are read.
     #[arg(long, value_name = "PID", requires = "peer")]
     peer_process: Option<u32>,
-    /// Where the server behind the proxies listens; left out, on a free port.
+    /// Where the MCP server of the proxies listens; left out, on a free port.
     #[arg(long, value_name = "PORT")]
     server_port: Option<u16>,
     /// What each middleware costs instead: the bare chain, each middleware on top of it, and all of them together.

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_tried_is_no_failure() {
+    fn a_check_that_was_not_run_is_no_failure() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("server-a-2026-11-16T02-24-52-224Z");
         fs::create_dir(&place).unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_on_stdio_has_no_means_for_is_told_and_no_failure_there() {
+    fn a_check_that_stdio_has_no_means_for_is_reported_and_no_failure() {
         for (way, status, failures) in [("stdio", "INFO", 0), ("stdio", "WARNING", 1), ("remote", "INFO", 1)] {
             let direct = results(&[(NOT_ON_STDIO, "SUCCESS")]);
             let found = worse(&[("direct", direct), (way, results(&[(NOT_ON_STDIO, status)]))]);

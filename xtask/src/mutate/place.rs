@@ -41,7 +41,7 @@ struct Source {
 }
 
 /// The item that an entry names.
-struct Wanted<'a> {
+struct Target<'a> {
     kind: Kind,
     name: &'a str,
     /// The last modules of its path, where the name alone does not decide.
@@ -62,11 +62,11 @@ impl Sources {
         let (places, within) = match (file, package, function, item) {
             (Some(file), None, None, None) => (self.in_file(file, marker)?, format!("`{file}`")),
             (None, Some(package), Some(name), None) => {
-                let wanted = Wanted { kind: Kind::Function, name, module };
+                let wanted = Target { kind: Kind::Function, name, module };
                 (self.in_crate(package, &wanted, marker)?, format!("function `{name}` of `{package}`"))
             }
             (None, Some(package), None, Some(name)) => {
-                let wanted = Wanted { kind: Kind::Other, name, module };
+                let wanted = Target { kind: Kind::Other, name, module };
                 (self.in_crate(package, &wanted, marker)?, format!("`{name}` of `{package}`"))
             }
             _ => bail!("an entry names a `crate` with a `function` or an `item`, or else a `file` that is not Rust"),
@@ -85,7 +85,7 @@ impl Sources {
         Ok(occurrences(&text, marker).into_iter().map(|range| Place { file: path.clone(), range }).collect())
     }
 
-    fn in_crate(&mut self, package: &str, wanted: &Wanted<'_>, marker: &str) -> Result<Vec<Place>> {
+    fn in_crate(&mut self, package: &str, wanted: &Target<'_>, marker: &str) -> Result<Vec<Place>> {
         let sources = self.sources(package)?;
         let mut is_known = false;
         let mut places = Vec::new();
@@ -99,7 +99,7 @@ impl Sources {
                 }));
             }
         }
-        let Wanted { name, module, .. } = wanted;
+        let Target { name, module, .. } = wanted;
         let within = module.map(|module| format!(" in a module `{module}`")).unwrap_or_default();
         ensure!(is_known, "crate `{package}` has no `{name}`{within}");
         Ok(places)
@@ -118,9 +118,9 @@ impl Sources {
     }
 }
 
-// === impl Wanted ===
+// === impl Target ===
 
-impl Wanted<'_> {
+impl Target<'_> {
     fn is(&self, item: &Item) -> bool {
         let is_in = |module: &str| item.module == module || item.module.ends_with(&format!("::{module}"));
         item.kind == self.kind && item.name == self.name && self.module.is_none_or(is_in)

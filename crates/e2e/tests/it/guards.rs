@@ -79,7 +79,11 @@ fn webhooks(webhook: &Webhook, policy: &str) -> Value {
         json!({
             "name": path, "url": format!("{}/{path}", webhook.url), "failurePolicy": policy, "timeout": "5s",
             "hmacSecretRef": { "name": "webhook", "key": "hmac" },
-            "tlsConfig": { "caSecretRef": { "name": "webhook", "key": "ca.crt" } },
+            "tlsConfig": {
+                "caSecretRef": { "name": "webhook", "key": "ca.crt" },
+                "clientCertSecretRef": { "name": "webhook", "key": "client.crt" },
+                "clientKeySecretRef": { "name": "webhook", "key": "client.key" },
+            },
         })
     };
     json!({ "mutating": [one("mutate")], "validating": [one("validate")] })
@@ -90,6 +94,12 @@ impl Home {
     async fn change(&self, kind: &str, name: &str, spec: Value) -> Result<()> {
         let change = Patch::Merge(json!({ "spec": spec }));
         self.kind(kind).patch(name, &PatchParams::default(), &change).await?;
+        Ok(())
+    }
+
+    async fn change_secret(&self, name: &str, data: Value) -> Result<()> {
+        let change = Patch::Merge(json!({ "stringData": data }));
+        self.api::<Secret>().patch(name, &PatchParams::default(), &change).await?;
         Ok(())
     }
 
@@ -121,7 +131,10 @@ impl Home {
 
     /// Everything that guards the server `guarded`.
     async fn guard(&self, provider: &Provider, webhook: &Webhook, redis: &str) -> Result<()> {
-        let secret = json!({ "hmac": FIRST, "ca.crt": webhook.authority });
+        let client = &webhook.client;
+        let secret = json!({
+            "hmac": FIRST, "ca.crt": webhook.authority, "client.crt": client.certificate, "client.key": client.key,
+        });
         self.cluster.create::<Secret>(json!({ "metadata": { "name": "webhook" }, "stringData": secret })).await?;
         let inline = json!({ "issuer": provider.url, "insecureAllowHTTP": true, "jwksAllowPrivateIP": true });
         self.create_kind("MCPOIDCConfig", "provider", json!({ "type": "inline", "inline": inline })).await?;
@@ -182,12 +195,19 @@ async fn guards_are_visible_to_clients_and_in_the_audit_log_and_change_without_t
     ensure!(old != bob.token && bob.call("who")?.0 == 200, "the first call with a new key");
     let ada = User { token: provider.token("ada")?, ..ada };
 
-    // A new secret of the webhook: first there, so that nothing passes, and then in the cluster.
+    // A new secret of the webhook: first there, so that nothing passes, and then in the cluster. No pod is replaced for it.
+    let pods = home.uids("app=mcpserver").await?;
     webhook.expect(SECOND)?;
     ada.until(&home, "the webhook refuses what is signed with the old secret", "who", 500).await?;
-    let secret = Patch::Merge(json!({ "stringData": { "hmac": SECOND } }));
-    home.api::<Secret>().patch("webhook", &PatchParams::default(), &secret).await?;
+    home.change_secret("webhook", json!({ "hmac": SECOND })).await?;
     ada.until(&home, "requests are signed with the new secret", "who", 200).await?;
+    // The same for the certificate of its clients.
+    webhook.expect_another_client()?;
+    ada.until(&home, "the webhook refuses the old certificate", "who", 500).await?;
+    let client = json!({ "client.crt": webhook.client.certificate, "client.key": webhook.client.key });
+    home.change_secret("webhook", client).await?;
+    ada.until(&home, "the new certificate is presented", "who", 200).await?;
+    ensure!(home.uids("app=mcpserver").await? == pods, "a pod was replaced for a Secret");
 
     // Without a webhook, its policy decides.
     webhook.stop()?;

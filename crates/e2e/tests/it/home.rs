@@ -1,5 +1,6 @@
 //! A namespace with an operator in it, and clients of its servers.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -205,6 +206,11 @@ impl Home {
 
     pub(crate) async fn pods(&self, labels: &str) -> Result<Vec<Pod>> {
         Ok(self.api::<Pod>().list(&ListParams::default().labels(labels)).await?.items)
+    }
+
+    /// The uids of pods: another one is another pod.
+    pub(crate) async fn uids(&self, labels: &str) -> Result<BTreeSet<String>> {
+        Ok(self.pods(labels).await?.into_iter().filter_map(|pod| pod.metadata.uid).collect())
     }
 }
 

@@ -15,7 +15,7 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPai
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
-use skep_testkit::pki::Authority;
+use skep_testkit::pki::{Authority, Identity};
 
 pub(crate) const AUDIENCE: &str = "guards";
 /// How long a token is valid, in seconds.
@@ -33,11 +33,15 @@ struct State {
     spans: AtomicUsize,
 }
 
-/// The webhook of the examples over TLS, which is killed with this.
+/// The webhook of the examples over mutual TLS, which is killed with this.
 pub(crate) struct Webhook {
     pub(crate) url: String,
+    /// What signed its certificate.
     pub(crate) authority: String,
-    key: PathBuf,
+    /// What it accepts as a client.
+    pub(crate) client: Identity,
+    directory: PathBuf,
+    port: String,
     process: Child,
 }
 
@@ -142,26 +146,26 @@ impl Webhook {
     pub(crate) fn start(address: &str, directory: &Path, secret: &str) -> Result<Self> {
         let authority = Authority::generate()?;
         let identity = authority.issue("webhook", None, &[address])?;
-        let put = |name: &str, text: &str| {
-            let path = directory.join(name);
-            std::fs::write(&path, text).map(|()| path)
-        };
-        let (certificate, own) = (put("tls.crt", &identity.certificate)?, put("tls.key", &identity.key)?);
-        let key = put("hmac", secret)?;
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/webhook-server.py");
-        let mut command = Command::new("python3");
-        command.arg(script).args(["--port", "0", "--tls"]).args([&certificate, &own]).arg("--key").arg(&key);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut process = command.spawn().context("python3 is needed")?;
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().context("a pipe")?).read_line(&mut line)?;
-        let port = line.trim().rsplit(' ').next().context("no port")?.to_owned();
-        Ok(Self { url: format!("https://{address}:{port}"), authority: authority.certificate(), key, process })
+        std::fs::write(directory.join("tls.crt"), &identity.certificate)?;
+        std::fs::write(directory.join("tls.key"), &identity.key)?;
+        std::fs::write(directory.join("hmac"), secret)?;
+        let client = trust_another_client(directory)?;
+        let (process, port) = serve(directory, "0")?;
+        let url = format!("https://{address}:{port}");
+        Ok(Self { url, authority: authority.certificate(), client, directory: directory.to_owned(), port, process })
     }
 
     /// Accepts only requests that are signed with another secret.
     pub(crate) fn expect(&self, secret: &str) -> Result<()> {
-        Ok(std::fs::write(&self.key, secret)?)
+        Ok(std::fs::write(self.directory.join("hmac"), secret)?)
+    }
+
+    /// Accepts only clients with another certificate: that of its new `client`.
+    pub(crate) fn expect_another_client(&mut self) -> Result<()> {
+        self.stop()?;
+        self.client = trust_another_client(&self.directory)?;
+        (self.process, self.port) = serve(&self.directory, &self.port)?;
+        Ok(())
     }
 
     pub(crate) fn stop(&mut self) -> Result<()> {
@@ -175,4 +179,27 @@ impl Drop for Webhook {
     fn drop(&mut self) {
         let _gone = self.stop();
     }
+}
+
+/// Writes the certificate of a new authority, whose clients the webhook accepts from its next start on; returns one of them.
+fn trust_another_client(directory: &Path) -> Result<Identity> {
+    let authority = Authority::generate()?;
+    std::fs::write(directory.join("clients.crt"), authority.certificate())?;
+    authority.issue("proxy", None, &["proxy.example"])
+}
+
+/// Starts the webhook with the files of a directory; returns its process and its port.
+fn serve(directory: &Path, port: &str) -> Result<(Child, String)> {
+    let file = |name: &str| directory.join(name);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/webhook-server.py");
+    let mut command = Command::new("python3");
+    command.arg(script).args(["--port", port, "--tls"]).args([file("tls.crt"), file("tls.key")]);
+    command.arg("--key").arg(file("hmac")).arg("--client-ca").arg(file("clients.crt"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut process = command.spawn().context("python3 is needed")?;
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().context("a pipe")?).read_line(&mut line)?;
+    let port = line.trim().rsplit(' ').next().filter(|port| !port.is_empty());
+    let port = port.context("the webhook does not start")?.to_owned();
+    Ok((process, port))
 }

@@ -9,10 +9,14 @@ use serde_json::{Value, json};
 use skep_testkit::{Seen, eventually};
 
 use crate::cluster::{PATIENCE, fixture_image};
-use crate::home::{Home, http, stdio, with};
+use crate::home::{Home, get, http, stdio, with};
 
 /// A variable with which the proxy does not start: it refuses an invalid HTTP proxy.
 const BROKEN: &str = "ftp://nowhere.example";
+
+fn broken_proxy() -> Value {
+    json!([{ "name": "HTTPS_PROXY", "value": BROKEN }])
+}
 
 #[tokio::test]
 async fn a_proxy_that_cannot_start_is_not_ready_while_the_old_one_serves() -> Result<()> {
@@ -21,8 +25,13 @@ async fn a_proxy_that_cannot_start_is_not_ready_while_the_old_one_serves() -> Re
     home.condition("MCPServer", "web", "Ready", "True", "Ready").await?;
     let caller = home.caller(&home.address("web").await?).await?;
 
-    let env = json!([{ "name": "HTTPS_PROXY", "value": BROKEN }]);
-    let broken = json!({ "spec": { "resourceOverrides": { "proxyDeployment": { "env": env } } } });
+    // The proxy that would authenticate clients does not start.
+    let provider = json!({ "type": "inline", "inline": { "issuer": "https://idp.example" } });
+    home.create_kind("MCPOIDCConfig", "provider", provider).await?;
+    let broken = json!({ "spec": {
+        "resourceOverrides": { "proxyDeployment": { "env": broken_proxy() } },
+        "oidcConfigRef": { "name": "provider", "audience": "web" },
+    } });
     home.servers().patch("web", &PatchParams::default(), &Patch::Merge(broken)).await?;
     let ready = home.condition("MCPServer", "web", "Ready", "False", "RolloutStalled").await?;
     // The status has the program's own message, which the kubelet got as its termination message.
@@ -31,14 +40,49 @@ async fn a_proxy_that_cannot_start_is_not_ready_while_the_old_one_serves() -> Re
     home.condition("MCPServer", "web", "Stalled", "True", "RolloutStalled").await?;
     home.phase("MCPServer", "web", "Ready").await?;
     ensure!(caller.call("who", "{}")?.starts_with("web-0"), "the old proxy does not serve");
+    let status = home.servers().get("web").await?.data;
+    ensure!(status.pointer("/status/oidcConfigHash").is_none(), "authentication is not in force: {status}");
 
     // However often it restarts, the status is written once.
     let written = home.versions_until_restarted("web", "app=mcpserver,app.kubernetes.io/instance=web", 3).await?;
     ensure!(written.len() == 1, "{} versions of a status that says one thing", written.len());
 
-    let mended = json!({ "spec": { "resourceOverrides": null } });
+    let mended = json!({ "spec": { "resourceOverrides": null, "oidcConfigRef": null } });
     home.servers().patch("web", &PatchParams::default(), &Patch::Merge(mended)).await?;
     home.condition("MCPServer", "web", "Ready", "True", "Ready").await?;
+    home.cluster.remove().await
+}
+
+#[tokio::test]
+async fn remote_proxies_and_virtual_servers_whose_new_pods_cannot_start_say_so() -> Result<()> {
+    let home = Home::new("stalled-others").await?;
+    let member = with(http(&fixture_image()?), "groupRef", json!({ "name": "g" }));
+    home.create_kind("MCPGroup", "g", json!({})).await?;
+    home.create("web", member).await?;
+    home.condition("MCPServer", "web", "Ready", "True", "Ready").await?;
+    let remote =
+        json!({ "remoteUrl": format!("http://{}/mcp", home.address("web").await?), "allowPrivateEndpoint": true });
+    home.create_kind("MCPRemoteProxy", "far", remote).await?;
+    let group = json!({ "groupRef": { "name": "g" }, "incomingAuth": { "type": "anonymous" } });
+    home.create_kind("VirtualMCPServer", "v", group).await?;
+    let overrides = json!({ "resourceOverrides": { "proxyDeployment": { "env": broken_proxy() } } });
+    let template =
+        json!({ "podTemplateSpec": { "spec": { "containers": [{ "name": "vmcp", "env": broken_proxy() }] } } });
+    for (kind, name, service, broken) in
+        [("MCPRemoteProxy", "far", "mcp-far-remote-proxy", overrides), ("VirtualMCPServer", "v", "vmcp-v", template)]
+    {
+        home.condition(kind, name, "Ready", "True", "Ready").await?;
+        let address = home.address_of(service).await?;
+        home.kind(kind).patch(name, &PatchParams::default(), &Patch::Merge(json!({ "spec": broken }))).await?;
+        let ready = home.condition(kind, name, "Ready", "False", "RolloutStalled").await?;
+        let message = ready["message"].as_str().unwrap_or_default();
+        ensure!(message.contains("`HTTPS_PROXY` is not the address"), "{kind}: {message}");
+        home.phase(kind, name, "Ready").await?;
+        ensure!(get(&address, "/health")?.0.starts_with("HTTP/1.1 200"), "the old pod of {kind} does not serve");
+        let mended = json!({ "spec": { "resourceOverrides": null, "podTemplateSpec": null } });
+        home.kind(kind).patch(name, &PatchParams::default(), &Patch::Merge(mended)).await?;
+        home.condition(kind, name, "Ready", "True", "Ready").await?;
+    }
     home.cluster.remove().await
 }
 
@@ -97,8 +141,8 @@ async fn a_server_that_never_responds_is_not_ready_though_its_pod_is() -> Result
             let condition = condition.unwrap_or_default();
             ensure!(condition["status"] != "True", "{name} is ready: {condition}");
             let message = condition["message"].as_str().unwrap_or_default();
-            let is_told = message.contains("has not answered") || condition["reason"] == "UpstreamDegraded";
-            Ok(if is_running && is_told { Seen::Yes(()) } else { Seen::NotYet(server["status"].to_string()) })
+            let is_reported = message.contains("has not answered") || condition["reason"] == "UpstreamDegraded";
+            Ok(if is_running && is_reported { Seen::Yes(()) } else { Seen::NotYet(server["status"].to_string()) })
         })
         .await?;
     }
@@ -106,7 +150,7 @@ async fn a_server_that_never_responds_is_not_ready_though_its_pod_is() -> Result
 }
 
 #[tokio::test]
-async fn what_this_build_cannot_run_is_refused_and_what_runs_goes_on() -> Result<()> {
+async fn a_spec_that_this_build_cannot_run_is_refused_and_the_running_server_goes_on() -> Result<()> {
     let home = Home::new("support").await?;
     home.create("web", http(&fixture_image()?)).await?;
     home.condition("MCPServer", "web", "Ready", "True", "Ready").await?;

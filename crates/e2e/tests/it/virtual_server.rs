@@ -1,12 +1,15 @@
 //! A virtual server on real pods: members of a group are found, join and leave, while its clients keep their sessions.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+
 use anyhow::{Context as _, Result, ensure};
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::cluster::fixture_image;
+use crate::cluster::{PATIENCE, fixture_image, next_image};
 use crate::guarded::ask;
-use crate::home::{Home, http, stdio, with};
+use crate::home::{Home, get, http, stdio, with};
 
 /// Nothing is checked of it: the clients are anonymous.
 const TOKEN: &str = "none";
@@ -70,17 +73,61 @@ async fn reported(home: &Home) -> Result<Vec<(String, String)>> {
     Ok(backends.iter().map(|backend| (text(backend, "name"), text(backend, "status"))).collect())
 }
 
+/// The stream on which a client hears what happens outside of its calls.
+struct Listener(BufReader<TcpStream>);
+
+impl Listener {
+    fn open(client: &Client) -> Result<Self> {
+        let mut stream = TcpStream::connect(&client.address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        // HTTP/1.0: a stream without chunk headers in it.
+        let headers = format!("Accept: text/event-stream\r\nMcp-Session-Id: {}", client.session);
+        write!(stream, "GET /mcp HTTP/1.0\r\nHost: {}\r\n{headers}\r\n\r\n", client.address)?;
+        let mut listener = Self(BufReader::new(stream));
+        listener.wait_for("200")?;
+        Ok(listener)
+    }
+
+    /// Reads on to a line with this text in it.
+    fn wait_for(&mut self, text: &str) -> Result<()> {
+        let mut line = String::new();
+        while !line.contains(text) {
+            line.clear();
+            ensure!(self.0.read_line(&mut line)? > 0, "the stream ended before `{text}` came");
+        }
+        Ok(())
+    }
+}
+
+/// The status of a condition.
+async fn condition(home: &Home, name: &str) -> Result<Option<String>> {
+    let status = home.kind("VirtualMCPServer").get("v").await?.data;
+    let conditions = status.pointer("/status/conditions").and_then(Value::as_array);
+    let found = conditions.into_iter().flatten().find(|condition| condition["type"] == name);
+    Ok(found.and_then(|condition| condition["status"].as_str()).map(str::to_owned))
+}
+
 #[tokio::test]
-async fn members_of_a_group_join_and_leave_and_clients_keep_their_sessions() -> Result<()> {
+async fn members_of_a_group_join_roll_and_leave_and_clients_keep_their_sessions() -> Result<()> {
     let home = Home::new("virtual").await?;
     let image = fixture_image()?;
     let member = |spec: Value| with(spec, "groupRef", json!({ "name": "g" }));
     home.create_kind("MCPGroup", "g", json!({})).await?;
     home.create("pipe", member(stdio(&image))).await?;
     home.create("web", member(http(&image))).await?;
-    // It is listed as long as its member is there.
-    let steps = json!([{ "id": "a", "tool": "pipe_who" }, { "id": "b", "tool": "pipe.who", "dependsOn": ["a"] }]);
-    let everywhere = json!({ "name": "everywhere", "description": "Calls a member twice.", "steps": steps });
+    home.create("outside", http(&image)).await?;
+    home.ready("outside").await?;
+    let url = format!("http://mcp-outside.{}.svc.cluster.local:8080/mcp", home.namespace);
+    let far = json!({ "remoteUrl": url, "allowPrivateEndpoint": true });
+    home.create_kind("MCPRemoteProxy", "far", member(far)).await?;
+    // It is listed as long as its members are there.
+    let steps = json!([{ "id": "a", "tool": "pipe_who" }, { "id": "b", "tool": "far.who", "dependsOn": ["a"] }]);
+    let output = json!({ "type": "object", "properties": {
+        "first": { "type": "string", "value": "{{.steps.a.output.text}}" },
+        "second": { "type": "string", "value": "{{.steps.b.output.text}}" },
+    } });
+    let everywhere =
+        json!({ "name": "everywhere", "description": "Calls two members.", "steps": steps, "output": output });
     let spec = json!({
         "groupRef": { "name": "g" }, "incomingAuth": { "type": "anonymous" }, "config": { "compositeTools": [everywhere] },
     });
@@ -89,33 +136,59 @@ async fn members_of_a_group_join_and_leave_and_clients_keep_their_sessions() -> 
     let address = home.address_of("vmcp-v").await?;
     let client = Client { session: home.open(&address, TOKEN).await?, address };
 
-    until_members_are(&home, &client, &["pipe", "web"]).await?;
-    ensure!(client.call("pipe_who")?.starts_with("pipe-"), "a call reached another member");
-    ensure!(client.call("web_who")?.starts_with("web-"), "a call reached another member");
-    ensure!(client.call("everywhere")?.contains("pipe-"), "a composite tool returned something else");
+    until_members_are(&home, &client, &["far", "pipe", "web"]).await?;
+    let is_of = |tool: &str, member: &str| -> Result<()> {
+        ensure!(client.call(tool)?.contains(&format!("{member}-0")), "a call of {tool} reached another member");
+        Ok(())
+    };
+    is_of("pipe_who", "pipe")?;
+    is_of("web_who", "web")?;
+    is_of("far_who", "outside")?;
+    is_of("everywhere", "pipe")?;
+    is_of("everywhere", "outside")?;
     let ready = |name: &str| (name.to_owned(), "ready".to_owned());
     home.cluster
-        .until("the status names both members", || async {
-            Ok(reported(&home).await? == [ready("pipe"), ready("web")])
+        .until("the status names all members", || async {
+            Ok(reported(&home).await? == [ready("far"), ready("pipe"), ready("web")])
         })
         .await?;
-    let pods = home.pods(POD).await?;
+    ensure!(get(&client.address, "/readyz")?.0.starts_with("HTTP/1.1 200"), "it is not ready");
+    for name in ["Ready", "BackendsDiscovered"] {
+        home.cluster
+            .until(&format!("condition {name}"), || async {
+                Ok(condition(&home, name).await?.as_deref() == Some("True"))
+            })
+            .await?;
+    }
+    let pods = home.uids(POD).await?;
 
+    let mut listener = Listener::open(&client)?;
     home.create("more", member(http(&image))).await?;
-    until_members_are(&home, &client, &["more", "pipe", "web"]).await?;
-    ensure!(client.call("more_who")?.starts_with("more-"), "a call reached another member");
+    listener.wait_for("notifications/tools/list_changed")?;
+    until_members_are(&home, &client, &["far", "more", "pipe", "web"]).await?;
+    is_of("more_who", "more")?;
+
+    // A member whose pod is replaced.
+    let before = home.uids("app=web").await?;
+    let change = Patch::Merge(json!({ "spec": { "image": next_image()? } }));
+    home.servers().patch("web", &PatchParams::default(), &change).await?;
+    home.cluster
+        .until("the new pod of the member answers in the same session", || async {
+            let pods = home.uids("app=web").await?;
+            Ok(pods.len() == 1 && pods.is_disjoint(&before) && is_of("web_who", "web").is_ok())
+        })
+        .await?;
 
     home.servers().delete("web", &DeleteParams::default()).await?;
-    until_members_are(&home, &client, &["more", "pipe"]).await?;
+    listener.wait_for("notifications/tools/list_changed")?;
+    until_members_are(&home, &client, &["far", "more", "pipe"]).await?;
     home.cluster
         .until("the status names those that are left", || async {
-            Ok(reported(&home).await? == [ready("more"), ready("pipe")])
+            Ok(reported(&home).await? == [ready("far"), ready("more"), ready("pipe")])
         })
         .await?;
-    ensure!(client.call("pipe_who")?.starts_with("pipe-"), "the session is lost");
-    let uid =
-        |pods: &[k8s_openapi::api::core::v1::Pod]| pods.iter().map(|pod| pod.metadata.uid.clone()).collect::<Vec<_>>();
-    ensure!(uid(&home.pods(POD).await?) == uid(&pods), "the pod was replaced although members are followed without it");
+    is_of("pipe_who", "pipe")?;
+    ensure!(home.uids(POD).await? == pods, "the pod was replaced although members are followed without it");
     home.cluster.no_restarts(POD).await?;
     home.cluster.remove().await
 }

@@ -89,7 +89,7 @@ fn of_too_many_values_only_names_are_kept_whatever_holds_them() {
 }
 
 #[test]
-fn what_is_no_object_is_refused() {
+fn malformed_objects_are_refused() {
     for text in ["[]", "null", r#"{"metadata":[]}"#] {
         assert!(serde_json::from_str::<Object>(text).is_err(), "{text}");
     }
@@ -130,7 +130,7 @@ fn names<T: for<'de> Deserialize<'de>>(
 
 proptest! {
     #[test]
-    fn whatever_clients_write_into_metadata_every_reader_reads_the_list(fields in hostile(), is_late in any::<bool>()) {
+    fn every_reader_reads_a_list_with_any_metadata_that_clients_write(fields in hostile(), is_late in any::<bool>()) {
         let deleted = if is_late { r#","deletionTimestamp":"9999-12-31T23:59:59Z""# } else { "" };
         let hostile = format!(r#"{{"metadata":{{"name":"a","namespace":"ns","managedFields":{fields}{deleted}}}}}"#);
         let text = format!(r#"{{"metadata":{{}},"items":[{hostile},{{"metadata":{{"name":"b"}}}}]}}"#);

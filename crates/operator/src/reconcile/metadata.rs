@@ -7,7 +7,6 @@ use skep_plan::key::Key;
 
 use super::{ReconcileError, Reconciler};
 use crate::object::Object;
-use crate::store::Entry;
 
 impl Reconciler {
     /// Adds or removes our finalizer; those of other controllers stay.
@@ -46,10 +45,8 @@ impl Reconciler {
 
     /// The resource as the store has it now: our own writes of this pass have moved its version.
     pub(super) fn fresh(&self, me: &Resource) -> Resource {
-        match self.store.entry(&Key::of(me)) {
-            Some(Entry::Readable(resource)) => resource.as_ref().clone(),
-            _ => me.clone(),
-        }
+        let known = self.store.entry(&Key::of(me)).and_then(|entry| entry.resource());
+        known.map_or_else(|| me.clone(), |resource| resource.as_ref().clone())
     }
 }
 

@@ -3,7 +3,7 @@
 //! How it is must not flap: a container in a crash loop runs, ends and waits in turn, and is the same failure all the while. One without
 //! a readiness probe even counts as ready from the moment it runs, so it is believed only once it has run for a while.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus,
 };
@@ -30,17 +30,17 @@ const HOPELESS: &[&str] = &[
     "RunContainerError",
 ];
 /// How long a container without a readiness probe must have run to count as ready.
-const SETTLES_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(2);
+const SETTLES_AFTER: SignedDuration = SignedDuration::from_secs(2);
 /// The same for one that ended before. The shortest back-off of a kubelet is 10 s.
-const SETTLES_AGAIN_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(10);
+const SETTLES_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(10);
 /// The longest time of that kind: a container that runs for longer serves, however it ends.
-const SETTLES_AT_LAST_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_mins(1);
+const SETTLES_AT_LAST_AFTER: SignedDuration = SignedDuration::from_mins(1);
 /// A run of this length ends a crash loop: the kubelet resets its back-off after it.
-const BACKOFF_RESETS_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
+const BACKOFF_RESETS_AFTER: SignedDuration = SignedDuration::from_mins(10);
 /// A container that was started again so long after its end was backed off: for 10 s at least, as reported in whole seconds.
-const BACKED_OFF_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(9);
+const BACKED_OFF_AFTER: SignedDuration = SignedDuration::from_secs(9);
 /// How long after its grace period a pod that is deleted is still taken for one that is on its way.
-const HANGS_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(30);
+const HANGS_AFTER: SignedDuration = SignedDuration::from_secs(30);
 /// How much of the termination message of a container is reported, in characters.
 const LONGEST_MESSAGE: usize = 1024;
 
@@ -63,8 +63,8 @@ pub struct PodFacts {
     pub hangs_from: Option<Timestamp>,
     /// Why the kubelet rejected or evicted it, if it did.
     pub end: Option<Failure>,
-    /// Until when it does not count as ready though its container says so, and how it counts meanwhile.
-    pub settling: Option<(Timestamp, PodState)>,
+    /// Whether it does not count as ready yet though its container says so.
+    pub settling: Option<Settling>,
     /// What its template was stamped with.
     pub stamps: PodStamps,
     /// The revision of its template, as its controller calls it.
@@ -73,14 +73,42 @@ pub struct PodFacts {
     pub created: String,
 }
 
+/// A pod that says it is ready and is not believed yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settling {
+    /// When its container was started, by the clock of its node.
+    started: Timestamp,
+    /// How long the container must have run.
+    after: SignedDuration,
+    /// How it counts meanwhile.
+    meanwhile: PodState,
+    /// Until when.
+    pub until: Timestamp,
+}
+
+// === impl Settling ===
+
+impl Settling {
+    /// The same as it is observed at `now`: it lasts no longer from the first time on that it is observed, whatever the clock of the
+    /// node says.
+    pub(super) fn observed(mut self, before: Option<&Self>, now: Timestamp) -> Self {
+        let is_same = |before: &&Self| (before.started, before.after) == (self.started, self.after);
+        self.until = match before.filter(is_same) {
+            Some(before) => before.until,
+            None => now.checked_add(self.after).map_or(self.until, |latest| self.until.min(latest)),
+        };
+        self
+    }
+}
+
 // === impl PodFacts ===
 
 impl PodFacts {
     /// What a plan sees of it now, and when that changes by itself. Nothing for a pod that is on its way out.
     pub fn live(&self, now: Timestamp) -> Option<(LivePod, Option<Timestamp>)> {
-        let settling = self.settling.as_ref().filter(|(until, _)| now < *until);
-        let state = settling.map_or(self.state.clone()?, |(_, state)| state.clone());
-        Some((self.in_state(state), settling.map(|(until, _)| *until)))
+        let settling = self.settling.as_ref().filter(|settling| now < settling.until);
+        let state = settling.map_or(self.state.clone()?, |settling| settling.meanwhile.clone());
+        Some((self.in_state(state), settling.map(|settling| settling.until)))
     }
 
     /// What a plan sees of a pod that the kubelet rejected or evicted.
@@ -261,7 +289,7 @@ fn is_loop(status: &ContainerStatus, end: &ContainerStateTerminated) -> bool {
 }
 
 /// How long a container ran before it ended.
-fn run_length(end: &ContainerStateTerminated) -> jiff::SignedDuration {
+fn run_length(end: &ContainerStateTerminated) -> SignedDuration {
     let run = end.started_at.as_ref().zip(end.finished_at.as_ref());
     run.map(|(started, finished)| finished.0.duration_since(started.0)).unwrap_or_default()
 }
@@ -282,7 +310,7 @@ fn failure(reason: &str, message: Option<&str>) -> Failure {
 
 /// Until when a pod that says it is ready is not believed, and how it counts meanwhile: one of its containers has no readiness probe
 /// and was started only just now.
-fn settling(pod: &Pod) -> Option<(Timestamp, PodState)> {
+fn settling(pod: &Pod) -> Option<Settling> {
     let spec = pod.spec.as_ref()?;
     let is_probed = |name: &str| {
         spec.containers.iter().any(|container| container.name == name && container.readiness_probe.is_some())
@@ -295,15 +323,15 @@ fn settling(pod: &Pod) -> Option<(Timestamp, PodState)> {
             Some(end) => (settles_again_after(container, end), PodState::Failed(crash(container, end))),
             None => (SETTLES_AFTER, PodState::Pending),
         };
-        Some((started.checked_add(after).ok()?, meanwhile))
+        Some(Settling { started, after, meanwhile, until: started.checked_add(after).ok()? })
     };
-    containers.filter(|container| !is_probed(&container.name)).filter_map(settle).max()
+    containers.filter(|container| !is_probed(&container.name)).filter_map(settle).max_by_key(|settling| settling.until)
 }
 
 /// How long a container that ended before must have run to count as ready. One in a crash loop must outlive its previous run, or it
 /// would count as ready in every run until it ends again. One end is not a crash loop, and neither is one after a run that reset the kubelet's
 /// back-off, by which a loop is over.
-fn settles_again_after(container: &ContainerStatus, end: &ContainerStateTerminated) -> jiff::SignedDuration {
+fn settles_again_after(container: &ContainerStatus, end: &ContainerStateTerminated) -> SignedDuration {
     let previous = run_length(end);
     if container.restart_count <= 1 || previous >= BACKOFF_RESETS_AFTER {
         return SETTLES_AGAIN_AFTER;

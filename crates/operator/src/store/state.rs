@@ -1,6 +1,6 @@
 //! The state behind the store: plain maps, and the rules of which change queues which resources.
 
-mod concern;
+mod change;
 mod pods;
 mod unknown;
 
@@ -14,10 +14,11 @@ use skep_plan::key::{Key, ObjectKind};
 use skep_plan::kinds::{self, Backend};
 use skep_plan::world::{DefaultRedis, Found, Live};
 
-use self::concern::{concerns_itself, concerns_others};
+use self::change::{concerns_itself, concerns_others};
 pub use self::unknown::Unavailable;
 use self::unknown::UnavailableKinds;
 use super::contents::{Contents, ReferencedKeys};
+use super::stored_resource::StoredResource;
 use super::{ChildFacts, ChildId, PodFacts, PodId, Snapshot};
 use crate::graph::Graph;
 use crate::object::Object;
@@ -36,7 +37,7 @@ pub struct Wake {
 #[derive(Clone, Debug)]
 pub enum Entry {
     /// It can be read.
-    Readable(Arc<Resource>),
+    Readable(StoredResource),
     /// It cannot, and why.
     Unreadable {
         /// What every object has.
@@ -110,6 +111,10 @@ struct Reading {
     seen: Option<String>,
 }
 
+/// How many values the large resources that one resource refers to may have together. They are parsed for each of its reconciles, and a
+/// value takes some 600 bytes.
+const PARSED_AT_ONCE: usize = 3 * skep_bounds::OBJECT_VALUES;
+
 /// How many deletions are remembered: far more than there can be requests in flight.
 const REMEMBERED_DELETIONS: usize = 1024;
 
@@ -121,8 +126,8 @@ impl Entry {
         let (metadata, mut value, mut names) = object.into_parts();
         let problem = match excess {
             Some(excess) => excess.to_string(),
-            None => match read(kind, &value) {
-                Ok(resource) => return Self::Readable(Arc::new(resource)),
+            None => match StoredResource::read(kind, &value) {
+                Ok(held) => return Self::Readable(held),
                 Err(problem) => problem,
             },
         };
@@ -138,10 +143,18 @@ impl Entry {
         matches!(self, Self::Readable(_))
     }
 
+    /// The resource, if it can be read.
+    pub fn resource(&self) -> Option<Arc<Resource>> {
+        match self {
+            Self::Readable(held) => held.resource().ok(),
+            Self::Unreadable { .. } => None,
+        }
+    }
+
     /// What every object has.
     pub fn metadata(&self) -> &ObjectMeta {
         match self {
-            Self::Readable(resource) => resource.metadata(),
+            Self::Readable(held) => held.metadata(),
             Self::Unreadable { metadata, .. } => metadata,
         }
     }
@@ -155,7 +168,7 @@ impl State {
     }
 
     /// Takes in the answer to a write of ours.
-    pub(super) fn put_answer(&mut self, kind: KindName, object: Object) -> Wake {
+    pub(super) fn put_response(&mut self, kind: KindName, object: Object) -> Wake {
         // Only answers can come after the news of the deletion. A watch shows the deletion of what it has shown.
         if object.metadata().uid.as_ref().is_some_and(|uid| self.gone.contains(uid)) {
             return Wake::default();
@@ -177,13 +190,13 @@ impl State {
         }
         let seen_by_others = before.is_none_or(|before| concerns_others(before, &entry));
         if seen_by_others {
-            // Who saw it where it was, and who sees it where it is: a member that leaves a group concerns both groups.
+            // The resources that refer to it as it was, and as it is: a member that leaves a group concerns both groups.
             let saw_it = self.graph.dependants(&key);
-            let touched = match &entry {
-                Entry::Readable(resource) => self.graph.set(&key, Some(resource.as_ref())),
-                Entry::Unreadable { .. } if is_another => self.graph.set(&key, None),
+            let touched = match entry.resource() {
+                Some(resource) => self.graph.set(&key, Some(resource.as_ref())),
+                None if is_another => self.graph.set(&key, None),
                 // It still refers to what it referred to when it could be read last.
-                Entry::Unreadable { .. } => self.graph.targets(&key),
+                None => self.graph.targets(&key),
             };
             self.forget_unused(&touched);
             wake.soon.extend(touched.into_iter().filter(|target| matches!(target.kind, ObjectKind::Kind(_))));
@@ -215,7 +228,7 @@ impl State {
 
     pub(super) fn end_change(&mut self, kind: KindName, key: &Key, written: Option<Object>) -> Wake {
         let meanwhile = self.changing.remove(key).flatten();
-        let mut wake = written.map(|object| self.put_answer(kind, object)).unwrap_or_default();
+        let mut wake = written.map(|object| self.put_response(kind, object)).unwrap_or_default();
         wake.now.remove(key);
         if let Some(object) = meanwhile {
             let more = self.put_resource(kind, object);
@@ -386,8 +399,8 @@ impl State {
     fn referenced_keys(&self, key: &Key) -> ReferencedKeys {
         let mut keys = ReferencedKeys::default();
         for user in self.graph.users(key) {
-            if let Some(Entry::Readable(resource)) = self.resources.get(&user) {
-                keys.extend(ReferencedKeys::among(&self.graph.references(resource), &user.namespace, key));
+            if let Some(resource) = self.resources.get(&user).and_then(Entry::resource) {
+                keys.extend(ReferencedKeys::among(&self.graph.references(&resource), &user.namespace, key));
             }
         }
         keys
@@ -395,8 +408,8 @@ impl State {
 
     /// Has what was read without the keys that a resource refers to read again.
     fn require_keys(&mut self, of: &Key) {
-        let Some(Entry::Readable(resource)) = self.resources.get(of) else { return };
-        let references = self.graph.references(resource);
+        let Some(resource) = self.resources.get(of).and_then(Entry::resource) else { return };
+        let references = self.graph.references(&resource);
         for target in self.graph.targets(of) {
             if matches!(target.kind, ObjectKind::Secret | ObjectKind::ConfigMap) {
                 self.contents.require(&target, &ReferencedKeys::among(&references, &of.namespace, &target));
@@ -417,13 +430,14 @@ impl State {
     }
 
     pub(super) fn snapshot(&self, key: &Key) -> Option<Snapshot> {
-        let Entry::Readable(me) = self.resources.get(key)? else { return None };
+        let me = self.resources.get(key)?.resource()?;
+        let mut left = PARSED_AT_ONCE;
         let mut found = BTreeMap::new();
         let mut unread = Vec::new();
         for near in self.graph.surroundings(key) {
             let object = match near.kind {
                 ObjectKind::Kind(kind) => match self.resources.get(&near) {
-                    Some(Entry::Readable(resource)) => Some(Found::Resource(resource.clone())),
+                    Some(Entry::Readable(held)) => Some(parsed(held, &mut left)),
                     Some(Entry::Unreadable { problem, .. }) => Some(Found::Unreadable(problem.clone())),
                     None => self.unavailable(kind, &near.namespace).map(|why| Found::Unlisted(why.to_string())),
                 },
@@ -443,7 +457,7 @@ impl State {
         }
         let children = self.children_of(me.kind(), me.metadata());
         let (live, settles) = self.live(key, &children);
-        Some(Snapshot { me: me.clone(), found, users: self.graph.users(key), live, unread, children, settles })
+        Some(Snapshot { me, found, users: self.graph.users(key), live, unread, children, settles })
     }
 
     /// The resources that refer to an object, and what runs for it, whether the object can be read or not.
@@ -494,10 +508,15 @@ impl State {
     }
 }
 
-/// Reads an object. A panic of the reader is a problem of this object alone.
-fn read(kind: KindName, value: &Value) -> Result<Resource, String> {
-    let read = std::panic::catch_unwind(|| Resource::from_ref(kind, value).map_err(|problem| problem.to_string()));
-    read.unwrap_or_else(|_panic| Err("reading it failed; this is a bug".to_owned()))
+/// What a plan sees of a resource that another one refers to. Of too many large ones together the rest is not parsed.
+fn parsed(held: &StoredResource, left: &mut usize) -> Found {
+    let Some(rest) = left.checked_sub(held.values_to_parse()) else {
+        return Found::Unreadable(format!(
+            "what is referred to has more than {PARSED_AT_ONCE} values (texts, numbers, lists and objects) together; write less"
+        ));
+    };
+    *left = rest;
+    held.resource().map_or_else(Found::Unreadable, Found::Resource)
 }
 
 fn key_of(kind: KindName, metadata: &ObjectMeta) -> Key {

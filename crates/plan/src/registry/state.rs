@@ -9,7 +9,6 @@ use crate::child::Child;
 use crate::error::{MissingKey, PlanError};
 use crate::key::ObjectKind;
 use crate::names;
-use crate::plan::Verdict;
 use crate::pod::PodStamps;
 use crate::readiness::{Readiness, ReadinessTexts, set_url, was_ready};
 use crate::rollout::{Serving, Stage, observe};
@@ -44,9 +43,8 @@ pub(super) fn add(
         MissingKey::check("spec.pgpassSecretRef", (ObjectKind::Secret, &one.name, &one.key), me.namespace(), world)
             .err()
     });
-    let verdict = built.as_ref().err().map_or(Verdict::Apply, PlanError::verdict);
-    let reason = built.as_ref().err().map_or(TEXTS.not_ready, PlanError::reason);
-    let refused = Readiness::refused(&verdict, reason, "Failed", is_serving);
+    let error = built.as_ref().err();
+    let refused = error.and_then(|error| Readiness::refused(&error.verdict(), error.reason(), "Failed", is_serving));
     let readiness = match (refused, secret, &rollout.stage) {
         (Some(refused), _, _) => refused,
         (None, _, Stage::Stopped) => {

@@ -467,3 +467,49 @@ async fn the_operator_refuses_what_is_too_large_or_too_deep_while_others_are_rec
     plane.stop();
     Ok(())
 }
+
+/// Each was held as a tree of a hundred times its size, and some hundred of them in one namespace would end the operator of all.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_large_objects_of_one_namespace_take_little_more_than_their_bytes() -> Result<()> {
+    const COUNT: usize = 40;
+    const PROPERTIES: usize = 9_000;
+    let plane = ControlPlane::start().await?;
+    crate::skep(&["crds", "apply", "--kubeconfig", plane.kubeconfig().to_str().context("a path")?]).succeeded();
+    let namespace = plane.namespace("large").await?;
+    let kind = KindName::VirtualMCPCompositeToolDefinition;
+    let of = Api::<DynamicObject>::namespaced_with(plane.client()?, &namespace, &api_resource(kind));
+    let properties: serde_json::Map<String, Value> =
+        (0..PROPERTIES).map(|number| (format!("p{number}"), json!({}))).collect();
+    let definition = |number: usize| {
+        let spec = json!({
+            "name": format!("tool_{number}"), "description": "d", "parameters": { "type": "object", "properties": properties },
+            "steps": [{ "id": "a", "tool": "t" }],
+        });
+        json!({ "apiVersion": VERSION, "kind": kind.as_str(), "metadata": { "name": format!("large-{number}") }, "spec": spec })
+            .to_string()
+    };
+    let mut operator = operator(&plane, &namespace)?;
+    let apply = async |numbers: std::ops::Range<usize>| {
+        let manifests = numbers.clone().map(definition).collect::<Vec<_>>().join("\n---\n");
+        let arguments = ["apply", "--server-side", "-n", &namespace, "-f", "-"];
+        plane.kubectl_with_input(&arguments, &manifests).await?.success()?;
+        for number in numbers {
+            until(&of, &format!("large-{number}"), "is valid", |one| {
+                one["status"]["conditions"].to_string().contains(r#""status":"True""#)
+            })
+            .await?;
+        }
+        anyhow::Ok(())
+    };
+    // One costs what it takes to parse and to plan it.
+    apply(0..1).await?;
+    let one = peak(operator.0.id()).context("the operator ended")?;
+    apply(1..COUNT).await?;
+    let all = peak(operator.0.id()).context("the operator ended")?;
+    println!("the operator's peak went from {one} KiB with one large object to {all} KiB with {COUNT}");
+    assert!(all - one < MOST_KIB, "from {one} KiB to {all} KiB");
+    assert!(operator.0.try_wait()?.is_none(), "the operator ended");
+    drop(operator);
+    plane.stop();
+    Ok(())
+}

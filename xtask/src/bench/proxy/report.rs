@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_called_has_no_ratio() {
+    fn a_proxy_that_was_never_called_has_no_ratio() {
         let table = calls(1, &["direct"], &[vec![Round::new(Vec::new(), Duration::from_secs(1), None)]]);
         assert!(table.lines().any(|line| line.starts_with("direct") && line.contains('-')));
     }

@@ -103,11 +103,29 @@ fn a_container_without_a_readiness_probe_is_ready_once_it_has_run_for_a_moment()
     assert_eq!(pod_facts(&probed).unwrap().settling, None, "its probe was asked");
 }
 
+/// A node whose clock is an hour ahead kept its pods from being ready for an hour.
+#[test]
+fn a_container_settles_by_the_clock_of_the_operator_whatever_the_clock_of_its_node_says() {
+    let seen: Timestamp = NOW.parse().unwrap();
+    let later = seen + SignedDuration::from_secs(1);
+    let settles = |started: &str, before: Option<&Settling>, now| {
+        let running = container(true, &json!({ "running": { "startedAt": started } }), &json!({}));
+        pod_facts(&pod(&running)).unwrap().settling.unwrap().observed(before, now)
+    };
+    let ahead = settles("2026-01-01T01:00:00Z", None, seen);
+    assert_eq!(ahead.until, seen + SETTLES_AFTER);
+    assert_eq!(settles("2026-01-01T01:00:00Z", Some(&ahead), later), ahead, "it was observed before");
+    let again = settles("2026-01-01T01:00:01Z", Some(&ahead), later);
+    assert_eq!(again.until, later + SETTLES_AFTER, "it was started again");
+    let behind = settles("2026-01-01T00:00:00Z", None, seen);
+    assert!(behind.until < seen, "it ran for longer than that");
+}
+
 /// The status of the pod of a container that runs for `run` seconds and ends, again and again, so many seconds after it was made. The
 /// kubelet waits 10 s after the first end, and twice as long after each further one.
 fn crash_loop(run: i64, exit_code: i32, seconds: i64) -> Value {
     let epoch: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-    let at = |second: i64| (epoch + jiff::SignedDuration::from_secs(second)).to_string();
+    let at = |second: i64| (epoch + SignedDuration::from_secs(second)).to_string();
     let ended = |start: i64| json!({ "terminated": { "exitCode": exit_code, "reason": "Error", "message": "out of memory", "startedAt": at(start), "finishedAt": at(start + run) } });
     let (mut start, mut restarts, mut last) = (0, 0, json!({}));
     loop {
@@ -131,7 +149,7 @@ fn crash_loop(run: i64, exit_code: i32, seconds: i64) -> Value {
 fn changes_in_crash_loop(run: i64, exit_code: i32, within: i64) -> (usize, i64) {
     let epoch: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     let state = |second: i64| {
-        let now = epoch + jiff::SignedDuration::from_secs(second);
+        let now = epoch + SignedDuration::from_secs(second);
         state_at(&crash_loop(run, exit_code, second), &now.to_string()).0
     };
     let (mut before, mut changes, mut last) = (state(0), 0, 0);
@@ -179,7 +197,7 @@ fn a_container_that_outlives_its_previous_run_has_got_over_its_crash_loop() {
 }
 
 #[test]
-fn what_keeps_a_pod_from_running_has_the_reason_of_its_reporter() {
+fn a_pod_that_cannot_run_has_the_reason_of_its_reporter() {
     let waiting = |reason: &str, message: &str| {
         container(false, &json!({ "waiting": { "reason": reason, "message": message } }), &json!({}))
     };

@@ -14,9 +14,11 @@ use skep_plan::world::{Live, LivePod, LiveWorkload, PodState};
 use super::{ChildFacts, ChildId, PodFacts, PodId, State, Wake, backend_owner, owner_key};
 
 impl State {
-    pub(in crate::store) fn put_pod(&mut self, facts: PodFacts) -> Wake {
+    pub(in crate::store) fn put_pod(&mut self, mut facts: PodFacts) -> Wake {
         let id = facts.id.clone();
         let before = self.pods.get(&id);
+        let known = before.filter(|before| before.uid == facts.uid).and_then(|before| before.settling.as_ref());
+        facts.settling = facts.settling.map(|settling| settling.observed(known, Timestamp::now()));
         if before == Some(&facts) {
             return Wake::default();
         }

@@ -18,18 +18,15 @@ pub(super) fn concerns_itself(before: &Entry, after: &Entry) -> bool {
 }
 
 /// The part of a status that another program writes and a plan reads.
-fn reported(entry: &Entry) -> Option<&[DiscoveredBackend]> {
-    match entry {
-        Entry::Readable(resource) => kinds::reported(resource),
-        Entry::Unreadable { .. } => None,
-    }
+fn reported(entry: &Entry) -> Option<Vec<DiscoveredBackend>> {
+    entry.resource().and_then(|resource| kinds::reported(&resource).map(<[_]>::to_vec))
 }
 
 /// Whether those that refer to a resource must be reconciled: its spec, its end, and the little of its status that others read.
 pub(super) fn concerns_others(before: &Entry, after: &Entry) -> bool {
     let (old, new) = (before.metadata(), after.metadata());
     let shown = |entry: &Entry| match entry {
-        Entry::Readable(resource) => kinds::shown(resource),
+        Entry::Readable(_) => entry.resource().and_then(|resource| kinds::shown(&resource)),
         Entry::Unreadable { problem, .. } => Some((problem.clone(), None)),
     };
     old.uid != new.uid
