@@ -26,8 +26,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+pub use self::known::{CatalogueUse, Offer, Offered};
 use self::known::{Flight, Settled};
-pub use self::known::{Offer, Offered, Use};
 use crate::backend::Backend;
 use crate::catalogue::{Bounded, Catalogues, FetchError, Limits, fetch, owner_of};
 
@@ -116,7 +116,7 @@ impl Offers {
     }
 
     /// What is offered to a viewer. A refresh is started if what is known is not fresh enough.
-    pub fn to(&self, me: &Arc<Backend>, viewer: Viewer, client: &ClientContext, purpose: Use) -> Arc<Offer> {
+    pub fn to(&self, me: &Arc<Backend>, viewer: Viewer, client: &ClientContext, purpose: CatalogueUse) -> Arc<Offer> {
         let offer = self.offer(viewer, client);
         if offer.is_due(purpose) {
             start_refresh(me, &offer, client);
@@ -148,10 +148,10 @@ impl Offers {
     pub(crate) fn expire_and_refresh(&self, me: &Arc<Backend>) {
         self.with(|viewers| viewers.values().for_each(|offer| offer.expire()));
         if !me.spec.strategy.is_of_client() {
-            let _refreshed = self.to(me, Viewer::Anyone, &ClientContext::default(), Use::List);
+            let _refreshed = self.to(me, Viewer::Anyone, &ClientContext::default(), CatalogueUse::List);
         }
         // Clients that listen have their own refreshed.
-        self.tell_all();
+        self.notify_all();
     }
 
     /// Asks the backend what it offers to all clients, unless that is in progress, and waits for the outcome.
@@ -176,16 +176,16 @@ impl Offers {
         if let (Some(mut flight), _) = offer.begin() {
             flight.settle(Ok(catalogue));
         }
-        self.tell();
+        self.notify();
     }
 
     /// What is known to some viewer changed.
-    fn tell(&self) {
+    fn notify(&self) {
         self.changes.send_modify(|changes| *changes += 1);
-        self.tell_all();
+        self.notify_all();
     }
 
-    fn tell_all(&self) {
+    fn notify_all(&self) {
         if let Some(all) = self.all.get().and_then(Weak::upgrade) {
             all.send_modify(|changes| *changes += 1);
         }
@@ -223,7 +223,7 @@ async fn refresh(backend: Arc<Backend>, mut flight: Flight, client: ClientContex
         }
         let Settled { is_changed, is_overtaken } = flight.settle(fetched);
         if is_changed {
-            offers.tell();
+            offers.notify();
         }
         if !is_overtaken {
             return;

@@ -18,12 +18,12 @@ const LONGEST: Duration = Duration::from_hours(1);
 const FIRST: Duration = Duration::from_secs(2);
 /// How long after a failed refresh the next one may be started.
 const RETRY: Duration = Duration::from_secs(5);
-/// How soon a catalogue is looked at again that is being fetched: a fetch that finds no change wakes nothing.
+/// How soon a catalogue is checked again that is being fetched: a fetch that finds no change wakes nothing.
 const IN_FLIGHT: Duration = Duration::from_secs(1);
 
 /// What a catalogue is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum CatalogueUse {
     /// A client lists what there is.
     List,
     /// A client names something. That is found in an older catalogue as well, so a backend whose lists hold for no time is not asked for them
@@ -137,17 +137,17 @@ impl Offer {
         self.state.borrow().last.is_some() && self.known().is_none()
     }
 
-    pub(super) fn is_due(&self, purpose: Use) -> bool {
+    pub(super) fn is_due(&self, purpose: CatalogueUse) -> bool {
         self.due(purpose, Instant::now()).is_none_or(|due| due <= Instant::now())
     }
 
-    /// When this is to be looked at again for a purpose.
-    pub(crate) fn next_look(&self, purpose: Use, now: Instant) -> Instant {
+    /// When this is to be checked again for a purpose.
+    pub(crate) fn next_due(&self, purpose: CatalogueUse, now: Instant) -> Instant {
         self.due(purpose, now).unwrap_or(now)
     }
 
     /// When a refresh is due. Nothing if it is due whatever the time.
-    fn due(&self, purpose: Use, now: Instant) -> Option<Instant> {
+    fn due(&self, purpose: CatalogueUse, now: Instant) -> Option<Instant> {
         let state = self.state.borrow();
         if state.is_fetching {
             return Some(now + IN_FLIGHT);
@@ -157,7 +157,7 @@ impl Offer {
             Err(_) => RETRY,
             Ok(()) => {
                 let said = state.last.as_ref().and_then(|last| last.time_to_live).unwrap_or(FRESH);
-                let shortest = if purpose == Use::List { SHORTEST } else { FRESH };
+                let shortest = if purpose == CatalogueUse::List { SHORTEST } else { FRESH };
                 said.clamp(shortest, LONGEST)
             }
         };

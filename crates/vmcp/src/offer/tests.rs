@@ -65,8 +65,8 @@ async fn one_client_that_sees_something_else_each_time_displaces_its_own() {
     assert!(of_ann.known().is_some(), "other clients keep theirs");
     assert!(offer(&one, &client(2, 999)).known().is_some());
     let evicted = offer(&one, &client(2, 900));
-    assert!(evicted.known().is_none() && evicted.is_due(Use::List), "it is fetched again when it is needed");
-    assert!(!offer(&one, &client(2, 999)).is_due(Use::List));
+    assert!(evicted.known().is_none() && evicted.is_due(CatalogueUse::List), "it is fetched again when it is needed");
+    assert!(!offer(&one, &client(2, 999)).is_due(CatalogueUse::List));
 }
 
 #[tokio::test]
@@ -118,16 +118,16 @@ async fn a_fetch_that_is_dropped_is_over_and_blocks_no_other() {
     // The task of the fetch panicked or was cancelled.
     drop(flight);
     assert_eq!(waiting.await, Err(FetchError::Call(skep_upstream::CallError::Cancelled)));
-    assert!(!offer.is_due(Use::List), "it failed just now");
+    assert!(!offer.is_due(CatalogueUse::List), "it failed just now");
     tokio::time::advance(Duration::from_secs(5)).await;
-    assert!(offer.is_due(Use::List) && offer.begin().0.is_some());
+    assert!(offer.is_due(CatalogueUse::List) && offer.begin().0.is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_catalogue_that_holds_for_no_time_is_refreshed_with_each_list() {
     let offers = offers(&Arc::new(Catalogues::within(LIMITS)));
     let offer = offers.offer(Viewer::Anyone, &ClientContext::default());
-    let due = |offer: &Offer| (offer.is_due(Use::List), offer.is_due(Use::Call));
+    let due = |offer: &Offer| (offer.is_due(CatalogueUse::List), offer.is_due(CatalogueUse::Call));
     for (milliseconds, list, call) in
         [(Some(0), 1, 30), (Some(10_000), 10, 30), (None, 30, 30), (Some(60_000), 60, 60), (Some(u64::MAX), 3600, 3600)]
     {

@@ -5,7 +5,7 @@
 //! | request | waits for catalogues that are not known yet |
 //! | --- | --- |
 //! | the first list of a client | all of them, for a short time after each backend appeared |
-//! | later lists | none of backends that joined meanwhile: the client is told when they arrive |
+//! | later lists | none of backends that joined meanwhile: the client gets `list_changed` when they arrive |
 //! | a name that a known catalogue has | of those backends only that would have the name before it |
 //! | any other name | until one of them has it |
 
@@ -25,7 +25,7 @@ use crate::aggregate::{BackendName, Conflict, Rules};
 use crate::backends::Backends;
 use crate::catalogue::{Bounded, Digest, Limits, Owner, owner_of};
 use crate::composite::CompositeTools;
-use crate::offer::{Offer, Offered, Use, Viewer};
+use crate::offer::{CatalogueUse, Offer, Offered, Viewer};
 
 /// How many bytes the views of clients may have, and those of one owner. The view of all clients is kept beside them.
 const LIMITS: Limits = Limits { total: 64 * 1024 * 1024, per_owner: 32 * 1024 * 1024 };
@@ -103,7 +103,7 @@ impl Views {
 
     /// What a client may list now.
     pub async fn of(&self, backends: &Backends, client: &ClientContext) -> Arc<ClientView> {
-        let Current { mut view, seen } = self.current(backends, client, Use::List);
+        let Current { mut view, seen } = self.current(backends, client, CatalogueUse::List);
         let is_first = !seen.has_listed.load(Ordering::Relaxed);
         // What was evicted was listed before, and must not vanish from lists.
         let awaited = seen.missing.iter().filter(|missing| missing.offer.is_awaited());
@@ -111,7 +111,7 @@ impl Views {
         if !awaited.is_empty() {
             // All at once: the slowest decides how long it takes.
             join_all(awaited.iter().map(|missing| missing.offer.first())).await;
-            view = self.made_now(backends, client, Use::List).view;
+            view = self.made_now(backends, client, CatalogueUse::List).view;
         }
         // Before there are backends, nothing was seen.
         seen.has_listed.store(!backends.all().is_empty(), Ordering::Relaxed);
@@ -120,7 +120,7 @@ impl Views {
 
     /// The view in which a name of a client has its meaning.
     pub async fn naming(&self, backends: &Backends, client: &ClientContext, list: List, name: &str) -> Arc<ClientView> {
-        let Current { mut view, seen: Seen { mut missing, .. } } = self.current(backends, client, Use::Call);
+        let Current { mut view, seen: Seen { mut missing, .. } } = self.current(backends, client, CatalogueUse::Call);
         loop {
             if missing.is_empty() {
                 return view;
@@ -137,13 +137,13 @@ impl Views {
                 return view;
             }
             drop(select_all(awaited).await);
-            let now = self.made_now(backends, client, Use::Call);
+            let now = self.made_now(backends, client, CatalogueUse::Call);
             (view, missing) = (now.view, now.seen.missing);
         }
     }
 
     /// What a client sees by what is known now.
-    fn current(&self, backends: &Backends, client: &ClientContext, purpose: Use) -> Current {
+    fn current(&self, backends: &Backends, client: &ClientContext, purpose: CatalogueUse) -> Current {
         let (viewer, generation, now) = (viewer(backends, client), backends.generation(), Instant::now());
         let known = self.with(|kept| {
             let seen = kept.seen.get(&viewer)?;
@@ -154,7 +154,7 @@ impl Views {
     }
 
     /// Asks every backend what is known of it, and starts the refreshes that are due.
-    fn made_now(&self, backends: &Backends, client: &ClientContext, purpose: Use) -> Current {
+    fn made_now(&self, backends: &Backends, client: &ClientContext, purpose: CatalogueUse) -> Current {
         // Read before everything else: what changes meanwhile is found by the next request.
         let (key, generation, now) = (viewer(backends, client), backends.generation(), Instant::now());
         let (mut parts, mut missing, mut due) = (Parts::default(), Vec::new(), [now + LATEST; 2]);
@@ -171,8 +171,8 @@ impl Views {
                 continue;
             }
             let offer = backend.offers.to(backend, viewer, client, purpose);
-            for (due, purpose) in due.iter_mut().zip([Use::List, Use::Call]) {
-                *due = offer.next_look(purpose, now).min(*due);
+            for (due, purpose) in due.iter_mut().zip([CatalogueUse::List, CatalogueUse::Call]) {
+                *due = offer.next_due(purpose, now).min(*due);
             }
             match offer.known() {
                 Some(offered) => {
@@ -236,11 +236,11 @@ impl Kept {
 // === impl Seen ===
 
 impl Seen {
-    fn due(&self, purpose: Use) -> Instant {
+    fn due(&self, purpose: CatalogueUse) -> Instant {
         let [list, call] = self.due;
         match purpose {
-            Use::List => list,
-            Use::Call => call,
+            CatalogueUse::List => list,
+            CatalogueUse::Call => call,
         }
     }
 }

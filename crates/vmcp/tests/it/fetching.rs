@@ -10,7 +10,7 @@ use skep_upstream::{ClientContext, Upstream};
 use skep_vmcp::backend::Backend;
 use skep_vmcp::catalogue::{FetchError, fetch};
 use skep_vmcp::health::{Health, MonitorSettings, monitor};
-use skep_vmcp::offer::{Offer, Use, Viewer};
+use skep_vmcp::offer::{CatalogueUse, Offer, Viewer};
 
 use crate::rig::{Answers, server, spec};
 
@@ -48,7 +48,7 @@ async fn a_list_that_fails_stays_as_it_was_and_takes_no_other_with_it() {
     assert_eq!(second.stale, [List::Prompts]);
 
     let backend = Backend::over(spec("a"), server(failing_later()));
-    let offer = backend.offers.to(&backend, Viewer::Anyone, &client, Use::List);
+    let offer = backend.offers.to(&backend, Viewer::Anyone, &client, CatalogueUse::List);
     assert_eq!(offer.first().await.unwrap().catalogue.prompts.len(), 1);
     let mut changes = backend.offers.changes();
     changes.borrow_and_update();
@@ -80,7 +80,7 @@ fn tool_of(offer: &Offer) -> Option<String> {
 async fn a_change_during_a_fetch_is_not_lost() {
     let (version, lists) = (Arc::new(AtomicUsize::new(1)), Arc::new(AtomicUsize::new(0)));
     let backend = Backend::over(spec("a"), server(versioned(&version, &lists)));
-    let offer = backend.offers.to(&backend, Viewer::Anyone, &ClientContext::default(), Use::List);
+    let offer = backend.offers.to(&backend, Viewer::Anyone, &ClientContext::default(), CatalogueUse::List);
     let mut changes = backend.offers.changes();
     while lists.load(Ordering::Relaxed) == 0 {
         tokio::task::yield_now().await;
@@ -112,7 +112,7 @@ async fn a_backend_that_reports_changes_without_end_is_listed_once_a_second() {
 async fn a_check_joins_the_fetch_that_is_in_flight() {
     let (version, lists) = (Arc::new(AtomicUsize::new(1)), Arc::new(AtomicUsize::new(0)));
     let backend = Backend::over(spec("a"), server(versioned(&version, &lists)));
-    let offer = backend.offers.to(&backend, Viewer::Anyone, &ClientContext::default(), Use::List);
+    let offer = backend.offers.to(&backend, Viewer::Anyone, &ClientContext::default(), CatalogueUse::List);
     let settings = MonitorSettings { interval: TIMEOUT, timeout: TIMEOUT / 3, threshold: 3, breaker: None };
     let _monitor = tokio::spawn(monitor(Arc::downgrade(&backend), settings, || {}));
     while backend.health.known().checked.is_none() {

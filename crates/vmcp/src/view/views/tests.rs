@@ -155,16 +155,16 @@ async fn no_backend_is_asked_until_something_changes() {
     backends.replace(BTreeMap::from([(backend.name().clone(), backend.clone())]));
     let header = http::HeaderMap::from_iter([(http::header::HOST, http::HeaderValue::from_static("x"))]);
     for client in [ClientContext::default(), ClientContext::with_headers(header)] {
-        let first = views.current(&backends, &client, Use::Call);
-        assert!(Arc::ptr_eq(&first.seen.missing, &views.current(&backends, &client, Use::Call).seen.missing));
+        let first = views.current(&backends, &client, CatalogueUse::Call);
+        assert!(Arc::ptr_eq(&first.seen.missing, &views.current(&backends, &client, CatalogueUse::Call).seen.missing));
         let generation = backends.generation();
         backends.changed();
         assert_eq!(backends.generation(), generation + 1);
-        assert!(!Arc::ptr_eq(&first.seen.missing, &views.current(&backends, &client, Use::Call).seen.missing));
+        assert!(!Arc::ptr_eq(&first.seen.missing, &views.current(&backends, &client, CatalogueUse::Call).seen.missing));
     }
-    let before = views.current(&backends, &ClientContext::default(), Use::Call).view;
+    let before = views.current(&backends, &ClientContext::default(), CatalogueUse::Call).view;
     backend.offers.take(Viewer::Anyone, offered("y"));
-    let now = views.current(&backends, &ClientContext::default(), Use::Call).view;
+    let now = views.current(&backends, &ClientContext::default(), CatalogueUse::Call).view;
     assert!(before.view.tool("a_x").is_some());
     assert!(now.view.tool("a_y").is_some() && now.view.tool("a_x").is_none());
 }
