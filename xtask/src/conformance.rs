@@ -158,8 +158,8 @@ fn run_suite(
         }
         ways.push(Way { name, url: proxy.url(), _proxy: Some(proxy), cluster: None });
     }
-    // The suite knows everything by its own name.
-    let members = json!({ "aggregation": { "conflictResolution": "manual" } });
+    // The suite knows everything by its own name: nothing gets a prefix where there is one backend.
+    let members = json!({ "aggregation": { "conflictResolution": "prefixOnConflict" } });
     let backends = [("fixture".to_owned(), url)];
     let proxy = Proxy::start_virtual(binary, &results.join("vmcp-proxy"), &backends, members)?;
     ways.push(Way { name: "vmcp", url: proxy.url(), _proxy: Some(proxy), cluster: None });
