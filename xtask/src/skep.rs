@@ -1,4 +1,4 @@
-//! A `skep proxy` of our own, started as the operator starts it: a RunConfig in its directory, a port, a process.
+//! A `skep proxy` or `skep vmcp` of our own, started as the operator starts it: a configuration in its directory, a port, a process.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ pub(crate) struct Program {
     pub(crate) arguments: Vec<String>,
 }
 
-/// A proxy that runs. Ends with its value, and its server with it.
+/// A proxy that runs, or a virtual server. Ends with its value, and its server with it.
 pub(crate) struct Proxy {
     process: Process,
     port: u16,
@@ -114,15 +114,45 @@ impl Proxy {
             config.extend(members);
         }
         fs::write(directory.join("runconfig.json"), config.to_string())?;
-        let log = File::create(directory.join("log.json"))?;
         arguments.push(image);
         let mut command = match behind {
             Behind::Pod(pod) => pod.command(binary),
             _ => Command::new(binary),
         };
+        Self::spawn(command.args(arguments), directory, port, server)
+    }
+
+    /// Starts a virtual server in front of these backends, each by its name and its URL, with more members of its configuration.
+    pub(crate) fn start_virtual(
+        binary: &Path,
+        directory: &Path,
+        backends: &[(String, String)],
+        members: Value,
+    ) -> Result<Self> {
+        fs::create_dir_all(directory)?;
+        let port = free_port()?;
+        let backend =
+            |(name, url): &(String, String)| json!({ "name": name, "url": url, "transport": "streamable-http" });
+        let mut config = json!({
+            "name": "x", "groupRef": "x",
+            "incomingAuth": { "type": "anonymous" },
+            "outgoingAuth": { "source": "inline", "default": { "type": "unauthenticated" } },
+            "backends": backends.iter().map(backend).collect::<Vec<_>>(),
+        });
+        if let (Value::Object(config), Value::Object(members)) = (&mut config, members) {
+            config.extend(members);
+        }
+        // What is JSON is YAML as well.
+        fs::write(directory.join("config.yaml"), config.to_string())?;
+        let mut command = Command::new(binary);
+        command.args(["vmcp", "serve", "--config", "config.yaml", "--port", &port.to_string()]);
+        Self::spawn(&mut command, directory, port, None)
+    }
+
+    fn spawn(command: &mut Command, directory: &Path, port: u16, server: Option<u16>) -> Result<Self> {
+        let log = File::create(directory.join("log.json"))?;
         let process = Process::start(
             command
-                .args(arguments)
                 .current_dir(directory)
                 .env("SKEP_LOG", "warn")
                 .env(ALLOCATOR.0, ALLOCATOR.1)

@@ -153,7 +153,7 @@ impl VirtualUpstream {
             return self.list(&call, list).await;
         }
         match method {
-            "ping" => respond(&call, &Raw::trusted("{}".to_owned())),
+            "ping" if call.era == Era::Legacy => respond(&call, &Raw::trusted("{}".to_owned())),
             "server/discover" if call.era == Era::Modern => {
                 let view = self.view(&call.client).await;
                 let mut abilities = view.abilities;

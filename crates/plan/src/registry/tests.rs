@@ -3,7 +3,7 @@ use skep_api::resource::KindName;
 
 use super::*;
 use crate::child::ChildKind;
-use crate::plan::Verdict;
+use crate::plan::{Finalizer, Verdict};
 use crate::pod::{CONFIG_HASH, INPUTS};
 use crate::status::ConditionStatus;
 use crate::validate::testing::{Surroundings, assert_golden, changed, crash, deleted, resource};
