@@ -122,11 +122,13 @@ const ACTIVE = {
     },
 
     async test_trigger_tool_change(_, __, { changed }) {
+        changes.tools += 1;
         changed?.('tools');
         return text('told');
     },
 
     async test_trigger_prompt_change(_, __, { changed }) {
+        changes.prompts += 1;
         changed?.('prompts');
         return text('told');
     },
@@ -267,6 +269,9 @@ const WITH_ARGUMENTS = {
     }
 };
 
+/** How often the lists were changed, which shows in them: a change that changes nothing need not be reported. */
+const changes = { tools: 0, prompts: 0 };
+
 /** The server, for one session or one request. `changed` tells of changes, `closeStream` ends the stream of a call. */
 export function createServer(way = {}) {
     const server = new McpServer(
@@ -282,7 +287,7 @@ export function createServer(way = {}) {
             requestState: { verify: state.verify }
         }
     );
-    const describe = name => ({ description: `For the scenarios of ${name}` });
+    const describe = name => ({ description: `For the scenarios of ${name}, change ${changes.tools}` });
     for (const [name, result] of Object.entries(CONSTANT)) {
         server.registerTool(name, { ...describe(name), inputSchema: z.object({}) }, async () => result);
     }
@@ -320,7 +325,7 @@ function resources(server) {
 function prompts(server) {
     const user = (...contents) => ({ messages: contents.map(content => ({ role: 'user', content })) });
     const words = text => ({ type: 'text', text });
-    const register = (name, argsSchema, run) => server.registerPrompt(name, { description: `For ${name}`, argsSchema }, run);
+    const register = (name, argsSchema, run) => server.registerPrompt(name, { description: `For ${name}, change ${changes.prompts}`, argsSchema }, run);
     register('test_simple_prompt', undefined, async () => user(words('This is a simple prompt for testing.')));
     register('test_prompt_with_arguments', z.object({ arg1: z.string(), arg2: z.string() }), async ({ arg1, arg2 }) =>
         user(words(`Prompt with arguments: arg1='${arg1}', arg2='${arg2}'`))

@@ -1,8 +1,11 @@
 //! `cargo xtask bench …`: what Skep costs, against the least that the same work can cost, in one run on one machine.
 
 mod limits;
+mod load;
 mod operator;
 mod proxy;
+mod report;
+mod vmcp;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -20,13 +23,23 @@ pub(crate) enum Command {
     Limits(limits::Arguments),
     /// The proxy in front of a small fast server, beside a proxy that does nothing but forward.
     Proxy(proxy::Arguments),
-    /// The proxy that does nothing but forward, for `bench proxy`.
+    /// The virtual server in front of 5, 20 and 80 backends, some of which hang, beside a proxy and beside a server that sends the same list.
+    Vmcp(vmcp::Arguments),
+    /// The proxy that does nothing but forward, for `bench proxy` and `bench vmcp`.
     #[command(hide = true)]
     Floor {
         /// Where it listens.
         port: u16,
         /// Where the server listens.
         to: u16,
+    },
+    /// The servers behind `bench vmcp`.
+    #[command(hide = true)]
+    Backends {
+        /// How many there are.
+        count: usize,
+        /// How many tools they have together.
+        tools: usize,
     },
 }
 
@@ -35,7 +48,9 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Operator(arguments) => operator::run(arguments),
         Command::Limits(arguments) => limits::run(arguments),
         Command::Proxy(arguments) => proxy::run(arguments),
+        Command::Vmcp(arguments) => vmcp::run(arguments),
         Command::Floor { port, to } => proxy::floor::run(*port, *to),
+        Command::Backends { count, tools } => vmcp::backends::run(*count, *tools),
     }
 }
 

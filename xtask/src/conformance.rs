@@ -1,9 +1,10 @@
-//! `cargo xtask conformance`: the official suite, directly at a server and through `skep proxy`, must give the same
-//! results.
+//! `cargo xtask conformance`: the official suite, directly at a server and through `skep proxy` and `skep vmcp`, must give the
+//! same results.
 //!
 //! ```text
 //!                    ┌─ direct ────────────────────────────────────────┐
 //!                    ├─ remote ──▶ skep proxy, in front of a URL ──────┼─▶ fixture, streamable HTTP
+//!                    ├─ vmcp ────▶ skep vmcp, with one backend ────────┤
 //!   suite ──────────▶├─ peer ────▶ another proxy, if one is named ─────┘
 //!                    ├─ process ─▶ skep proxy, which runs it ────────────▶ fixture, streamable HTTP
 //!                    ├─ stdio ───▶ skep proxy, which runs it ────────────▶ fixture, stdio
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use serde_json::json;
 
 use self::install::Installed;
 use self::results::Results;
@@ -144,8 +146,11 @@ fn run_suite(
     let results = installed.results().join(suite.name.replace(' ', "-"));
 
     let mut ways = vec![Way { name: "direct", url: url.clone(), _proxy: None, cluster: None }];
-    let proxied =
-        [("remote", Behind::Url(url)), ("process", Behind::Http(&program)), ("stdio", Behind::Stdio(&on_stdio))];
+    let proxied = [
+        ("remote", Behind::Url(url.clone())),
+        ("process", Behind::Http(&program)),
+        ("stdio", Behind::Stdio(&on_stdio)),
+    ];
     for (name, behind) in &proxied {
         let proxy = Proxy::start(binary, &results.join(format!("{name}-proxy")), behind)?;
         if matches!(behind, Behind::Http(_)) {
@@ -153,6 +158,11 @@ fn run_suite(
         }
         ways.push(Way { name, url: proxy.url(), _proxy: Some(proxy), cluster: None });
     }
+    // The suite knows everything by its own name: nothing gets a prefix where there is one backend.
+    let members = json!({ "aggregation": { "conflictResolution": "prefixOnConflict" } });
+    let backends = [("fixture".to_owned(), url)];
+    let proxy = Proxy::start_virtual(binary, &results.join("vmcp-proxy"), &backends, members)?;
+    ways.push(Way { name: "vmcp", url: proxy.url(), _proxy: Some(proxy), cluster: None });
     if let Some(pods) = pods {
         for (name, is_stdio) in [("pods", false), ("pods-stdio", true)] {
             let (directory, node) = (installed.directory(), installed.node());

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_differs_or_is_left_over_is_stale() {
+    fn a_missing_different_or_leftover_file_is_stale() {
         let directory = tempfile::tempdir().unwrap();
         let definition = |name: &str| Path::new(DEFINITIONS).join(name);
         let files: BTreeMap<PathBuf, String> =

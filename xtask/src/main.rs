@@ -67,7 +67,7 @@ enum Command {
     /// Measure what Skep costs, against the least that the same work can cost.
     #[command(subcommand)]
     Bench(bench::Command),
-    /// Run the official conformance suite straight at a server and through `skep proxy`, and compare.
+    /// Run the official conformance suite straight at a server and through `skep proxy` and `skep vmcp`, and compare.
     Conformance(conformance::Arguments),
     /// Inject faults at every write of the operator, in each scenario of its tests, and check that it converges.
     Crash(crash::Arguments),

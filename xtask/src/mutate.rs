@@ -1,32 +1,50 @@
 //! `cargo xtask mutate`: whether the tests would notice. Each mechanism that must always hold is taken out, one at a time, and the test
 //! that stands for it must fail.
 //!
-//! The workspace is copied to `mutate` in the target directory and changed there; the working tree stays as it is.
+//! ```text
+//!   entries ─▶ places ─┬─ in the body of a function ─▶ all in one build, each chosen by the environment ─▶ its test fails
+//!                      └─ elsewhere, not built or not noticed like that ─▶ a build of its own ─▶ its test fails
+//! ```
+//!
+//! The workspace is copied to `mutate` in the target directory and changed there; the working tree stays as it is. The output of every
+//! test stays in `target/tests` of the copy.
 
+mod alone;
+mod build;
 mod items;
 mod place;
+mod report;
+mod schemata;
+mod together;
+mod witness;
+mod workspace;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Args;
 use serde::Deserialize;
 
+use self::build::Builder;
 use self::place::{Place, Sources};
-use crate::program::{self, capture, cargo};
+use self::report::Report;
+use self::witness::{Executables, LIMIT, Tested, Witness};
+use self::workspace::Workspace;
 use crate::{root, target_dir, ui};
-
-/// Where the copy is built, below it.
-const BUILD: &str = "target";
 
 /// What to take out.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Only those points, such as `A3`.
     points: Vec<String>,
+    /// How many tests run at once
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
 }
 
 /// One mechanism, where it is, and which test must miss it.
@@ -56,33 +74,45 @@ struct Mutation {
     test: String,
 }
 
+/// A mutation whose place was found.
+struct Mutant<'a> {
+    /// Its place in the list, from one.
+    number: usize,
+    mutation: &'a Mutation,
+    place: Place,
+    witness: Witness,
+}
+
+/// What a test does with nothing taken out: the time it takes, or what is wrong with it.
+type Baseline = Result<Duration, &'static str>;
+
+/// What both ways to try a mutant need.
+struct Session {
+    workspace: Workspace,
+    builder: Builder,
+    jobs: usize,
+    report: Report,
+    /// How many runs had nothing taken out.
+    baselines: AtomicUsize,
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let mut mutations = mutations()?;
-    mutations.retain(|one| arguments.points.is_empty() || arguments.points.contains(&one.point));
-    ensure!(!mutations.is_empty(), "no mutation has that point");
-    let copy = target_dir()?.join("mutate");
-    copy_workspace(&copy)?;
-    let (found, mut failures) = resolve(&copy, &mutations);
-    if !failures.is_empty() {
-        ui::progress(&format!("out of date, the others are run all the same:\n  {}", failures.join("\n  ")));
+    let mutations = mutations()?;
+    let is_chosen = |one: &Mutation| arguments.points.is_empty() || arguments.points.contains(&one.point);
+    let chosen = || mutations.iter().enumerate().filter(|(_, one)| is_chosen(one)).map(|(at, one)| (at + 1, one));
+    ensure!(chosen().next().is_some(), "no mutation has that point");
+    let workspace = Workspace::read(target_dir()?.join("mutate"))?;
+    let (mutants, stale) = resolve(&root(), chosen());
+    let packages = mutants.iter().map(|mutant| mutant.witness.target.package.clone()).collect();
+    let builder = Builder::new(workspace.directory(), workspace.target(), packages);
+    let report = Report::new(chosen().count());
+    let session = Session { workspace, builder, jobs: arguments.jobs.max(1), report, baselines: AtomicUsize::new(0) };
+    for why in stale {
+        session.report.fail(&why);
     }
-    let red = red_tests(&copy, &found)?;
-    failures.extend(red.iter().map(|(test, why)| format!("`cargo test {test}` {why} with nothing taken out")));
-    for (mutation, place) in found.into_iter().filter(|(mutation, _)| !red.contains_key(&mutation.test)) {
-        let title = mutation.title();
-        let failure = match try_one(&copy, mutation, &place) {
-            Ok(Noticed::Yes) => continue,
-            Ok(Noticed::No) => format!("{title}: no test noticed that this was taken out"),
-            Err(error) => format!("{title}: {error:#}"),
-        };
-        ui::progress(&failure);
-        failures.push(failure);
-    }
-    if !failures.is_empty() {
-        bail!("{} of {} mutations failed:\n  {}", failures.len(), mutations.len(), failures.join("\n  "));
-    }
-    ui::result(&format!("{} mechanisms taken out one at a time: every one was missed by its test", mutations.len()));
-    Ok(())
+    let (left, texts) = session.together(mutants)?;
+    session.alone(left, &texts)?;
+    session.report.end()
 }
 
 fn mutations() -> Result<Vec<Mutation>> {
@@ -92,21 +122,20 @@ fn mutations() -> Result<Vec<Mutation>> {
 }
 
 /// Where each mutation applies in a workspace, and which ones are out of date.
-fn resolve<'a>(workspace: &Path, mutations: &'a [Mutation]) -> (Vec<(&'a Mutation, Place)>, Vec<String>) {
+fn resolve<'a>(
+    workspace: &Path,
+    mutations: impl Iterator<Item = (usize, &'a Mutation)>,
+) -> (Vec<Mutant<'a>>, Vec<String>) {
     let mut sources = Sources::of(workspace.to_owned());
     let (mut found, mut stale) = (Vec::new(), Vec::new());
-    for mutation in mutations {
-        match sources.place(mutation) {
-            Ok(place) => found.push((mutation, place)),
+    for (number, mutation) in mutations {
+        let read = || anyhow::Ok((sources.place(mutation)?, Witness::read(&mutation.test)?));
+        match { read }() {
+            Ok((place, witness)) => found.push(Mutant { number, mutation, place, witness }),
             Err(error) => stale.push(format!("{}: {error:#}", mutation.title())),
         }
     }
     (found, stale)
-}
-
-enum Noticed {
-    Yes,
-    No,
 }
 
 // === impl Mutation ===
@@ -117,97 +146,62 @@ impl Mutation {
     }
 }
 
-fn try_one(copy: &Path, mutation: &Mutation, place: &Place) -> Result<Noticed> {
-    let path = copy.join(&place.file);
-    let text = fs::read_to_string(&path).with_context(|| place.file.display().to_string())?;
-    let mut mutated = text.clone();
-    mutated.replace_range(place.range.clone(), &mutation.with);
-    fs::write(&path, mutated)?;
-    let tested = test(copy, mutation);
-    fs::write(&path, &text)?;
-    tested
-}
+// === impl Mutant ===
 
-fn test(copy: &Path, mutation: &Mutation) -> Result<Noticed> {
-    let tested = run_test(copy, &mutation.title(), &mutation.test)
-        .context("it does not build any more: a compiler is not the test that is meant")?;
-    Ok(if tested.status.success() { Noticed::No } else { Noticed::Yes })
-}
-
-/// The tests that fail, or find nothing to run, while nothing is taken out, and how: that one of them fails later would mean nothing.
-fn red_tests(copy: &Path, found: &[(&Mutation, Place)]) -> Result<BTreeMap<String, &'static str>> {
-    let tests: BTreeSet<&str> = found.iter().map(|(mutation, _)| mutation.test.as_str()).collect();
-    let mut red = BTreeMap::new();
-    for test in tests {
-        let tested = run_test(copy, &format!("baseline {test}"), test)?;
-        if let Some(why) = verdict(tested.status.success(), &String::from_utf8_lossy(&tested.stdout)) {
-            ui::progress(&format!("`cargo test {test}` {why} with nothing taken out"));
-            red.insert(test.to_owned(), why);
-        }
-    }
-    Ok(red)
-}
-
-/// What is wrong with a test that was run with nothing taken out, by its outcome and its output.
-fn verdict(is_success: bool, output: &str) -> Option<&'static str> {
-    let passed = |line: &str| line.strip_prefix("test result: ok. ").is_some_and(|rest| !rest.starts_with("0 passed"));
-    match (is_success, output.lines().any(passed)) {
-        (false, _) => Some("fails"),
-        (true, false) => Some("runs no test"),
-        (true, true) => None,
+impl Mutant<'_> {
+    /// The text of its file with the mutant in it.
+    fn text(&self, workspace: &Workspace) -> String {
+        let mut text = workspace.text(&self.place.file);
+        text.replace_range(self.place.range.clone(), &self.mutation.with);
+        text
     }
 }
 
-fn run_test(copy: &Path, title: &str, test: &str) -> Result<Output> {
-    let arguments: Vec<&str> = test.split_whitespace().collect();
-    let command = || {
-        let mut command = cargo();
-        command.current_dir(copy).env("CARGO_TARGET_DIR", copy.join(BUILD)).arg("test");
-        // Taking something out leaves things unused, which is not what is asked about here.
-        command.env("RUSTFLAGS", "--cap-lints warn");
-        command
-    };
-    let built = arguments.iter().take_while(|argument| **argument != "--");
-    program::build(title, command().args(built).arg("--no-run"))?;
-    command().args(&arguments).output().context("cannot start cargo")
+// === impl Session ===
+
+impl Session {
+    /// Runs tests with nothing taken out: that one of them fails later would otherwise mean nothing.
+    fn run_baseline(&self, witness: &Witness, of: &Executables) -> Result<Baseline> {
+        let at = self.baselines.fetch_add(1, Ordering::Relaxed) + 1;
+        let tested = witness.run(of, None, &self.log(&format!("baseline-{at}")), LIMIT)?;
+        let (verdict, seconds) = (tested.verdict(), tested.elapsed.as_secs_f64());
+        ui::progress(&format!(
+            "{witness} {} with nothing taken out, after {seconds:.1} s",
+            verdict.unwrap_or("passes")
+        ));
+        Ok(verdict.map_or(Ok(tested.elapsed), Err))
+    }
+
+    /// Runs the test of a mutant, for as long as a test that fails late may take.
+    fn run_mutant(
+        &self,
+        mutant: &Mutant<'_>,
+        of: &Executables,
+        choice: Option<usize>,
+        usual: Duration,
+    ) -> Result<Tested> {
+        let limit = (Duration::from_mins(1) + usual * 10).min(LIMIT);
+        mutant.witness.run(of, choice, &self.log(&mutant.number.to_string()), limit)
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.workspace.target().join("tests").join(format!("{name}.txt"))
+    }
 }
 
-/// Makes a directory the same as what git knows of the workspace.
-fn copy_workspace(copy: &Path) -> Result<()> {
-    let listed = capture(
-        Command::new("git").args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root()),
-    )?;
-    let mut kept = BTreeSet::new();
-    for file in listed.lines() {
-        let (from, to) = (root().join(file), copy.join(file));
-        let Ok(content) = fs::read(&from) else { continue };
-        kept.insert(to.clone());
-        // What is the same stays, so that only what changed is built again.
-        if fs::read(&to).is_ok_and(|known| known == content) {
-            continue;
+/// Does some work for each of the items, for several at once, until it fails for one.
+fn in_parallel<T: Send, R: Send>(jobs: usize, items: Vec<T>, work: impl Fn(T) -> Result<R> + Sync) -> Result<Vec<R>> {
+    let items = Mutex::new(items.into_iter());
+    let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let worker = || std::iter::from_fn(next).map(&work).collect::<Result<Vec<R>>>();
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(worker)).collect();
+        let mut done = Vec::new();
+        for worker in workers {
+            done.extend(worker.join().map_err(|_| anyhow!("a worker panicked"))??);
         }
-        if let Some(parent) = to.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        fs::write(&to, content)?;
-    }
-    remove_others(copy, &kept, &copy.join(BUILD))
-}
-
-/// Removes the files of a directory that are not to be kept: those that were moved or deleted since the last copy.
-fn remove_others(directory: &Path, kept: &BTreeSet<PathBuf>, except: &Path) -> Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let path = entry.path();
-        if entry.file_type()?.is_dir() {
-            if path != except {
-                remove_others(&path, kept, except)?;
-            }
-        } else if !kept.contains(&path) {
-            fs::remove_file(&path)?;
-        }
-    }
-    Ok(())
+        Ok(done)
+    })
 }
 
 #[cfg(test)]
@@ -217,28 +211,15 @@ mod tests {
     #[test]
     fn every_mutation_finds_the_place_that_it_changes() {
         let mutations = mutations().unwrap();
-        let (_, stale) = resolve(&root(), &mutations);
+        let (_, stale) = resolve(&root(), mutations.iter().enumerate());
         assert!(stale.is_empty(), "{}", stale.join("\n"));
     }
 
     #[test]
-    fn a_test_that_fails_or_runs_nothing_is_no_witness() {
-        let run =
-            |count: usize| format!("running {count} tests\n\ntest result: ok. {count} passed; 0 failed; 0 ignored");
-        assert_eq!(verdict(true, &run(1)), None);
-        assert_eq!(verdict(true, &run(0)), Some("runs no test"));
-        assert_eq!(verdict(false, &run(1)), Some("fails"));
-    }
-
-    #[test]
-    fn files_that_are_gone_leave_the_copy() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = |name: &str| directory.path().join(name);
-        for name in ["kept.rs", "moved/old.rs", "target/built"] {
-            fs::create_dir_all(path(name).parent().unwrap()).unwrap();
-            fs::write(path(name), "").unwrap();
-        }
-        remove_others(directory.path(), &[path("kept.rs")].into(), &path("target")).unwrap();
-        assert!(path("kept.rs").exists() && path("target/built").exists() && !path("moved/old.rs").exists());
+    fn work_is_done_once_for_each_item() {
+        let mut done = in_parallel(3, vec![1, 2, 3, 4, 5], |item| Ok(item * 10)).unwrap();
+        done.sort_unstable();
+        assert_eq!(done, [10, 20, 30, 40, 50]);
+        assert!(in_parallel(2, vec![1], |_| -> Result<()> { anyhow::bail!("no") }).is_err());
     }
 }

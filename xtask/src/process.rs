@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command};
+use std::process::{Child, ChildStdout, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -36,6 +36,11 @@ impl Process {
 
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
+    }
+
+    /// What it writes to its standard output, where that is a pipe. It is there once.
+    pub(crate) fn output(&mut self) -> Option<ChildStdout> {
+        self.0.stdout.take()
     }
 
     pub(crate) fn usage(&self) -> Result<Usage> {

@@ -1,4 +1,4 @@
-//! A `skep proxy` of our own, started as the operator starts it: a RunConfig in its directory, a port, a process.
+//! A `skep proxy` or `skep vmcp` of our own, started as the operator starts it: a configuration in its directory, a port, a process.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const START: Duration = Duration::from_secs(30);
 /// How long a proxy may take to end, with the server that it runs.
 const END: Duration = Duration::from_secs(30);
 
-/// What stands behind a proxy.
+/// The MCP server of a proxy.
 pub(crate) enum Behind<'a> {
     /// A server that runs already.
     Url(String),
@@ -40,7 +40,7 @@ pub(crate) struct Pod {
     pub(crate) image: String,
     /// What its pod has beside the image.
     pub(crate) patch: Value,
-    /// Whom its proxy is to the API server: the files that Kubernetes gives to a pod.
+    /// The service account of its proxy: the files that Kubernetes gives to a pod.
     pub(crate) account: PathBuf,
     /// Where the API server is: its host and its port.
     pub(crate) server: (String, String),
@@ -52,7 +52,7 @@ pub(crate) struct Program {
     pub(crate) arguments: Vec<String>,
 }
 
-/// A proxy that runs. Ends with its value, and its server with it.
+/// A proxy that runs, or a virtual server. Ends with its value, and its server with it.
 pub(crate) struct Proxy {
     process: Process,
     port: u16,
@@ -114,15 +114,45 @@ impl Proxy {
             config.extend(members);
         }
         fs::write(directory.join("runconfig.json"), config.to_string())?;
-        let log = File::create(directory.join("log.json"))?;
         arguments.push(image);
         let mut command = match behind {
             Behind::Pod(pod) => pod.command(binary),
             _ => Command::new(binary),
         };
+        Self::spawn(command.args(arguments), directory, port, server)
+    }
+
+    /// Starts a virtual server in front of these backends, each by its name and its URL, with more members of its configuration.
+    pub(crate) fn start_virtual(
+        binary: &Path,
+        directory: &Path,
+        backends: &[(String, String)],
+        members: Value,
+    ) -> Result<Self> {
+        fs::create_dir_all(directory)?;
+        let port = free_port()?;
+        let backend =
+            |(name, url): &(String, String)| json!({ "name": name, "url": url, "transport": "streamable-http" });
+        let mut config = json!({
+            "name": "x", "groupRef": "x",
+            "incomingAuth": { "type": "anonymous" },
+            "outgoingAuth": { "source": "inline", "default": { "type": "unauthenticated" } },
+            "backends": backends.iter().map(backend).collect::<Vec<_>>(),
+        });
+        if let (Value::Object(config), Value::Object(members)) = (&mut config, members) {
+            config.extend(members);
+        }
+        // What is JSON is YAML as well.
+        fs::write(directory.join("config.yaml"), config.to_string())?;
+        let mut command = Command::new(binary);
+        command.args(["vmcp", "serve", "--config", "config.yaml", "--port", &port.to_string()]);
+        Self::spawn(&mut command, directory, port, None)
+    }
+
+    fn spawn(command: &mut Command, directory: &Path, port: u16, server: Option<u16>) -> Result<Self> {
+        let log = File::create(directory.join("log.json"))?;
         let process = Process::start(
             command
-                .args(arguments)
                 .current_dir(directory)
                 .env("SKEP_LOG", "warn")
                 .env(ALLOCATOR.0, ALLOCATOR.1)

@@ -15,11 +15,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 
 /// The `cargo test` of those, once all that the tests need is installed.
 pub(crate) fn command(arguments: &[String]) -> Result<Command> {
-    let assets = Assets::from_env()?;
-    assets.ensure(FOR_TESTS)?;
-    if !program::is_installed("redis-server") {
-        host::install(&["redis-server"])?;
-    }
+    let assets = prepare()?;
     let mut command = cargo();
     command.arg("test");
     if !names_packages(arguments) {
@@ -30,6 +26,16 @@ pub(crate) fn command(arguments: &[String]) -> Result<Command> {
         command.env("KUBEBUILDER_ASSETS", assets.cache());
     }
     Ok(command)
+}
+
+/// Installs all that the tests need.
+pub(crate) fn prepare() -> Result<Assets> {
+    let assets = Assets::from_env()?;
+    assets.ensure(FOR_TESTS)?;
+    if !program::is_installed("redis-server") {
+        host::install(&["redis-server"])?;
+    }
+    Ok(assets)
 }
 
 /// Whether the user chose packages. Behind `--` are the arguments of the test binaries.

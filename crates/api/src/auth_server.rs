@@ -35,7 +35,7 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// An OAuth 2.1 authorization server inside the proxy: clients sign in to it, and it signs them in upstream.
+/// An OAuth 2.1 authorization server inside the proxy: users sign in to it, and it sends them to an upstream provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = rules(RULES))]
@@ -59,7 +59,7 @@ pub struct EmbeddedAuthServer {
     /// How long its tokens last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_lifespans: Option<TokenLifespans>,
-    /// The providers that clients really sign in to.
+    /// The providers that users really sign in to.
     #[schemars(length(min = 1), transform = map_by("name"))]
     pub upstream_providers: Vec<UpstreamProvider>,
     /// The provider that says who the client is, where there are several.
@@ -69,7 +69,7 @@ pub struct EmbeddedAuthServer {
     /// Where its state is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<AuthServerStorage>,
-    /// Whether the upstream's token is kept away from the server behind the proxy.
+    /// Whether the upstream's token is kept away from the MCP server.
     #[serde(default)]
     pub disable_upstream_token_injection: bool,
     /// Whether the issuer may be reached without TLS. For development only.

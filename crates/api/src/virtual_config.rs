@@ -5,6 +5,7 @@
 
 mod auth;
 mod operational;
+mod webhooks;
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,7 @@ pub use operational::{
     AuditSettings, CircuitBreaker, CodeMode, EmbeddingProvider, FailureHandling, LogLevel, Operational, Optimizer,
     PartialFailureMode, ResolvedSessionStorage, ResolvedTelemetry, Timeouts,
 };
+pub use webhooks::{ResolvedWebhook, ResolvedWebhookTls, ResolvedWebhooks};
 
 use crate::kinds::{CompositeTool, ToolOverride};
 use crate::reference::NameRef;
@@ -40,10 +42,10 @@ pub struct VirtualConfig {
     /// Servers that are named here instead of being found in the group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub backends: Vec<StaticBackend>,
-    /// Who may call; filled in from `spec.incomingAuth`.
+    /// The authentication of clients; filled in from `spec.incomingAuth`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incoming_auth: Option<ResolvedIncomingAuth>,
-    /// As whom to sign in to the servers; filled in from `spec.outgoingAuth`.
+    /// The credentials for the backends; filled in from `spec.outgoingAuth`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outgoing_auth: Option<ResolvedOutgoingAuth>,
     /// How tools of many servers become one list.
@@ -83,6 +85,10 @@ pub struct VirtualConfig {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = atomic)]
     pub passthrough_headers: Vec<String>,
+    /// The webhooks that see each call; filled in from `spec.webhookConfigRef` alone, so that the definitions do not have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub webhooks: Option<ResolvedWebhooks>,
     /// Fields that this crate does not know, kept for a newer process.
     #[serde(flatten)]
     #[schemars(skip)]
@@ -111,7 +117,7 @@ pub struct StaticBackend {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// What stands behind a named server.
+/// The kind of resource that a backend comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendOrigin {

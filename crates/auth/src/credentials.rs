@@ -5,12 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::aws::AwsCredentials;
 use crate::caller::Secret;
-use crate::verified::Digest;
+use crate::verified::{CacheSize, Digest};
 
 /// How many credentials are kept, at most.
 const MOST: usize = 10_000;
-/// How much memory they take together, at most, in bytes. One may be as long as the response of its issuer allows.
-const MOST_BYTES: usize = 8 * 1024 * 1024;
 /// What the place of a credential takes beside the credential.
 const ENTRY: usize = 512;
 /// How long the place of a credential that is being obtained is kept, in seconds.
@@ -42,6 +40,8 @@ pub trait Credential: Clone + PartialEq {
 
 #[derive(Debug)]
 struct Slots<T> {
+    /// How much memory they take together, at most. One may be as long as the response of its issuer allows.
+    most: CacheSize,
     by_key: HashMap<Digest, Entry<T>>,
     /// By when they expire, and then by when they came.
     order: BTreeMap<(i64, u64), Digest>,
@@ -99,11 +99,31 @@ impl Credential for AwsCredentials {
     }
 }
 
+// === impl Issued ===
+
+impl<T> Issued<T> {
+    /// Lets a credential expire by a time, if there is one: it must not outlive what it was obtained for.
+    pub(crate) fn expire_by(&mut self, latest: Option<i64>, now: i64) {
+        let Some(latest) = latest else { return };
+        let expires = self.expires.unwrap_or(now.saturating_add(UNKNOWN_LIFETIME));
+        if latest < expires {
+            self.expires = Some(latest);
+        }
+    }
+}
+
 // === impl CredentialCache ===
 
 impl<T> Default for CredentialCache<T> {
     fn default() -> Self {
-        Self(Mutex::new(Slots { by_key: HashMap::new(), order: BTreeMap::new(), bytes: 0, count: 0 }))
+        Self::within(CacheSize::default())
+    }
+}
+
+impl<T> CredentialCache<T> {
+    /// One of so many bytes.
+    pub fn within(most: CacheSize) -> Self {
+        Self(Mutex::new(Slots { most, by_key: HashMap::new(), order: BTreeMap::new(), bytes: 0, count: 0 }))
     }
 }
 
@@ -187,7 +207,7 @@ impl<T> Slots<T> {
         if !self.by_key.get(&key).is_some_and(|entry| Arc::ptr_eq(&entry.slot, slot)) {
             return;
         }
-        if bytes > MOST_BYTES {
+        if bytes > self.most.0 {
             self.remove(&key);
         } else {
             self.put(key, slot.clone(), until, bytes);
@@ -215,7 +235,7 @@ impl<T> Slots<T> {
     fn make_room(&mut self, now: i64) {
         let (mut length, mut bytes, mut dropped) = (self.by_key.len(), self.bytes, Vec::new());
         for (&(until, _), &key) in &self.order {
-            if until > now && length <= MOST && bytes <= MOST_BYTES {
+            if until > now && length <= MOST && bytes <= self.most.0 {
                 break;
             }
             // A request that obtains the credential, or waits for it, holds the slot.

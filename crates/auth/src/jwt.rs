@@ -124,6 +124,15 @@ impl<'a> Unverified<'a> {
     }
 }
 
+/// When a token says that it expires, if it is a JSON Web Token. Whether that is true is not known: it may only shorten what is kept for it.
+pub(crate) fn unverified_expiry(token: &str) -> Option<i64> {
+    let mut parts = token.split('.');
+    let (Some(_), Some(payload), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        return None;
+    };
+    Claims::new(object(&decode(payload)?)?).expiry()
+}
+
 fn decode(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
 }
@@ -153,6 +162,17 @@ mod tests {
         assert_eq!((unverified.algorithm, unverified.key_id.as_str()), (Algorithm::Es256, "a"));
         assert_eq!(unverified.signed().1, b"signature");
         assert_eq!(unverified.claims().unwrap().get("sub").unwrap(), "ada");
+    }
+
+    #[test]
+    fn a_token_says_when_it_expires() {
+        for (payload, expected) in [(r#"{"exp":7}"#, Some(7)), (r#"{"exp":"7"}"#, Some(7)), ("{}", None), ("[]", None)]
+        {
+            assert_eq!(unverified_expiry(&token("{}", payload)), expected, "{payload}");
+        }
+        for opaque in ["", "a", "a.b", "a.b.c", "a.eyJleHAiOjF9.c.d"] {
+            assert_eq!(unverified_expiry(opaque), None, "{opaque}");
+        }
     }
 
     #[test]

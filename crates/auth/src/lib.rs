@@ -45,3 +45,4 @@ pub use introspection::IntrospectionError;
 pub use key_cache::{KeyCache, KeyError};
 pub use keys::{Key, KeySet, KeySetError};
 pub use validator::{AuthError, ConfigError, Options, Validator, read_ca_bundle};
+pub use verified::CacheSize;

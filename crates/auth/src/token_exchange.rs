@@ -12,7 +12,8 @@ use crate::Secret;
 use crate::credentials::{CredentialCache, Issued};
 use crate::fetch::{self, Answer, Ask, FetchError, Fetcher};
 use crate::introspection::basic;
-use crate::verified::{Digest, of_token};
+use crate::jwt;
+use crate::verified::{CacheSize, Digest, of_token};
 
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
@@ -42,6 +43,8 @@ pub struct ExchangeOptions {
     pub subject_token_type: String,
     /// What the token endpoint may resolve to.
     pub addresses: Addresses,
+    /// How much is kept of the tokens.
+    pub cache: CacheSize,
 }
 
 /// Exchanges the tokens of clients.
@@ -103,7 +106,8 @@ impl TokenExchange {
         let secret = options.client_secret.as_ref().filter(|_| !options.client_id.is_empty());
         let client_header = secret.and_then(|secret| basic(&options.client_id, secret));
         let fetcher = Fetcher::new(client, None, fetch::TIMEOUT);
-        Self { fetcher, options, client: client_header, tokens: CredentialCache::default() }
+        let tokens = CredentialCache::within(options.cache);
+        Self { fetcher, options, client: client_header, tokens }
     }
 
     /// The token that was exchanged before for a client's, if it is still good.
@@ -128,7 +132,10 @@ impl TokenExchange {
         let body = Some((self.form(subject_token), FORM));
         let authorization = self.client.clone();
         let ask = Ask { url: &self.options.token_url, body, authorization, limit: LONGEST };
-        read(&self.fetcher.ask(ask).await?, now)
+        let mut issued = read(&self.fetcher.ask(ask).await?, now)?;
+        // Where clients are not authenticated, this is all that ends the use of a token.
+        issued.expire_by(jwt::unverified_expiry(subject_token), now);
+        Ok(issued)
     }
 
     /// The request of section 2.1. A client without a secret is public, and named in the form.
@@ -223,6 +230,7 @@ mod tests {
             scopes: vec!["a".into(), "b:c".into()],
             subject_token_type: "jwt".into(),
             addresses: Addresses::PublicOnly,
+            cache: CacheSize::default(),
         })
     }
 

@@ -13,7 +13,7 @@ use crate::introspection::{GOOGLE, Introspection, IntrospectionError};
 use crate::jwt::{JwtError, Unverified};
 use crate::key_cache::{KeyCache, KeyError};
 use crate::opaque::{OpaqueTokens, Refusal};
-use crate::verified::{Digest, Verified, of_token};
+use crate::verified::{CacheSize, Digest, Verified, of_token};
 use crate::{Caller, Secret};
 
 /// How long the introspection of an opaque token is cached, in seconds: the token may be revoked at any time.
@@ -40,6 +40,8 @@ pub struct Options {
     pub addresses: Addresses,
     /// Whether it may be reached without TLS.
     pub insecure_http: bool,
+    /// How much is kept of tokens that were verified.
+    pub cache: CacheSize,
 }
 
 /// Validates bearer tokens.
@@ -157,7 +159,7 @@ impl Validator {
         });
         let jwks_url = Some(options.jwks_url).filter(|url| !url.is_empty());
         let keys = Arc::new(KeyCache::new(fetcher, options.expected.issuer.trim(), jwks_url));
-        Ok(Self { expected: options.expected, keys, opaque, verified: Verified::default() })
+        Ok(Self { expected: options.expected, keys, opaque, verified: Verified::within(options.cache) })
     }
 
     /// The client of a token that was verified before, for the price of a digest.

@@ -10,8 +10,6 @@ use crate::Caller;
 
 /// How many tokens are kept, at most.
 const MOST: usize = 10_000;
-/// How much is kept of them, at most, in bytes. The claims of one token may be as long as a header.
-const MOST_BYTES: usize = 8 * 1024 * 1024;
 /// What an entry takes beside its claims and its token, and what a value takes beside its text.
 const ENTRY: usize = 256;
 const VALUE: usize = 32;
@@ -19,9 +17,16 @@ const VALUE: usize = 32;
 /// What identifies a token without being one.
 pub(crate) type Digest = [u8; 32];
 
+/// How many bytes a cache may have. One entry may be as long as a header, or as the response of an issuer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSize(pub usize);
+
 /// Verified tokens. Those that expire first make room for new ones.
 #[derive(Debug, Default)]
-pub(crate) struct Verified(Mutex<Entries>);
+pub(crate) struct Verified {
+    entries: Mutex<Entries>,
+    most: CacheSize,
+}
 
 #[derive(Debug, Default)]
 struct Entries {
@@ -43,12 +48,24 @@ struct Entry {
     bytes: usize,
 }
 
+// === impl CacheSize ===
+
+impl Default for CacheSize {
+    fn default() -> Self {
+        Self(8 * 1024 * 1024)
+    }
+}
+
 // === impl Verified ===
 
 impl Verified {
+    pub(crate) fn within(most: CacheSize) -> Self {
+        Self { entries: Mutex::default(), most }
+    }
+
     /// The client of a token that was verified, if it still holds.
     pub(crate) fn get(&self, token: &Digest, generation: u64, now: i64) -> Option<Caller> {
-        let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = entries.callers.get(token)?;
         (entry.place.0 > now && entry.generation == generation).then(|| entry.caller.clone())
     }
@@ -56,17 +73,17 @@ impl Verified {
     /// Keeps the client of a token that was verified at `now`.
     pub(crate) fn put(&self, token: Digest, caller: Caller, until: i64, generation: u64, now: i64) {
         let bytes = size(&caller);
-        if until <= now || bytes > MOST_BYTES {
+        if until <= now || bytes > self.most.0 {
             return;
         }
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.count += 1;
         let place = (until, entries.count);
         entries.remove(&token);
         entries.bytes += bytes;
         entries.order.insert(place, token);
         entries.callers.insert(token, Entry { caller, place, generation, bytes });
-        entries.make_room(now);
+        entries.make_room(now, self.most);
     }
 }
 
@@ -81,9 +98,9 @@ impl Entries {
     }
 
     /// Drops what has expired, and more if there is too much.
-    fn make_room(&mut self, now: i64) {
+    fn make_room(&mut self, now: i64, most: CacheSize) {
         while let Some((&(until, _), &token)) = self.order.first_key_value() {
-            if until > now && self.callers.len() <= MOST && self.bytes <= MOST_BYTES {
+            if until > now && self.callers.len() <= MOST && self.bytes <= most.0 {
                 break;
             }
             self.remove(&token);
@@ -133,7 +150,7 @@ mod tests {
     use super::*;
 
     fn length(verified: &Verified) -> (usize, usize, usize) {
-        let entries = verified.0.lock().unwrap();
+        let entries = verified.entries.lock().unwrap();
         (entries.callers.len(), entries.order.len(), entries.bytes)
     }
 
@@ -187,9 +204,9 @@ mod tests {
             verified.put(of_token(&number.to_string()), caller, 100, 0, 0);
         }
         let (callers, places, bytes) = length(&verified);
-        assert!(bytes <= MOST_BYTES && (100..1_000).contains(&callers) && callers == places, "{callers} {bytes}");
+        assert!(bytes <= verified.most.0 && (100..1_000).contains(&callers) && callers == places, "{callers} {bytes}");
         assert!(verified.get(&of_token("999"), 0, 0).is_some() && verified.get(&of_token("0"), 0, 0).is_none());
-        let huge = Map::from_iter([("a".to_owned(), json!("x".repeat(MOST_BYTES)))]);
+        let huge = Map::from_iter([("a".to_owned(), json!("x".repeat(verified.most.0)))]);
         verified.put(of_token("huge"), Caller { claims: Arc::new(huge), ..Caller::anonymous(0) }, 100, 0, 0);
         assert!(verified.get(&of_token("huge"), 0, 0).is_none() && length(&verified).0 == callers);
     }

@@ -88,6 +88,11 @@ pub fn internal(id: Option<&Id>) -> Bytes {
     error(id, INTERNAL_ERROR, "Internal error", None)
 }
 
+/// The response in the place of one that could not be evaluated, in the words of the original.
+pub fn withheld(id: Option<&Id>) -> Bytes {
+    error(id, INTERNAL_ERROR, "internal error", None)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -66,7 +66,7 @@ pub fn message(data: &[u8]) {
         assert_eq!(Id::parse(id.raw()), Ok(id));
     }
     let _ = (method::resource(&read), crate::era::classify(Some(crate::era::MODERN), &read));
-    let line = lines::frame(&read);
+    let line = lines::frame(read.clone());
     assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1), "a message is one line");
     let again = lines::message(&line).map(Bytes::copy_from_slice).map(Message::parse);
     assert!(again.is_some_and(|again| again.is_ok_and(|again| again.kind() == read.kind())));

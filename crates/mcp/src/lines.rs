@@ -3,12 +3,16 @@
 //! One message is one line. [`Reader`] splits a server's output into lines, [`message`] finds the message in a line,
 //! [`frame`] writes a message as a line.
 
+mod ends;
+
 use std::collections::BTreeMap;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use memchr::{memchr, memrchr};
 use serde_json::value::RawValue;
 
+use self::ends::Ends;
+pub use self::ends::{LineError, Responded};
 use crate::message::Message;
 
 /// The size of a read, in bytes.
@@ -31,16 +35,8 @@ pub struct Reader {
     last: usize,
     /// How many bytes of the buffer were scanned and hold no line end.
     scanned: usize,
-    /// The current line was too long and is skipped to its end.
-    skipping: bool,
-}
-
-/// A line exceeds the limit. It is skipped; the lines after it can be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a line of more than {limit} bytes")]
-pub struct LineError {
-    /// The maximum length of a line.
-    pub limit: usize,
+    /// The ends of the current line, if it is too long and is skipped.
+    skipped: Option<Ends>,
 }
 
 /// The candidate for a message in a line of server output: from the first `{` to the last `}`. Servers that log to
@@ -59,10 +55,13 @@ pub fn answered(found: &[u8]) -> Option<u64> {
 }
 
 /// A message as a line with its terminator. A message that spans several lines is joined: in JSON, line ends occur only
-/// between values, where a space means the same.
-pub fn frame(message: &Message) -> Bytes {
-    let mut line = BytesMut::with_capacity(message.body().len() + 1);
-    line.extend_from_slice(message.body());
+/// between values, where a space means the same. The bytes of a message that has them for itself are not copied.
+pub fn frame(message: Message) -> Bytes {
+    let mut line = message.into_body().try_into_mut().unwrap_or_else(|shared| {
+        let mut copy = BytesMut::with_capacity(shared.len() + 1);
+        copy.extend_from_slice(&shared);
+        copy
+    });
     for byte in line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
         *byte = b' ';
     }
@@ -75,7 +74,7 @@ pub fn frame(message: &Message) -> Bytes {
 impl Reader {
     /// A reader for lines of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self { limit, buffer: BytesMut::new(), last: 0, scanned: 0, skipping: false }
+        Self { limit, buffer: BytesMut::new(), last: 0, scanned: 0, skipped: None }
     }
 
     /// Appends bytes of the stream.
@@ -96,50 +95,48 @@ impl Reader {
     /// The next complete line, without its `
     /// `.
     pub fn next_line(&mut self) -> Result<Option<Bytes>, LineError> {
-        loop {
-            let unseen = self.buffer.get(self.scanned..).unwrap_or_default();
-            let Some(offset) = memchr(b'\n', unseen) else {
-                return self.wait();
-            };
-            let length = self.scanned + offset;
-            let mut line = self.buffer.split_to(length + 1);
-            self.scanned = 0;
-            if std::mem::take(&mut self.skipping) {
-                continue;
-            }
-            if length > self.limit {
-                return Err(LineError { limit: self.limit });
-            }
-            line.truncate(length);
-            self.last = length;
-            if length <= COPIED {
-                return Ok(Some(Bytes::copy_from_slice(&line)));
-            }
-            if length > KEPT && self.buffer.is_empty() {
-                self.buffer = BytesMut::new();
-            }
-            return Ok(Some(line.freeze()));
+        let unseen = self.buffer.get(self.scanned..).unwrap_or_default();
+        let Some(offset) = memchr(b'\n', unseen) else {
+            self.wait();
+            return Ok(None);
+        };
+        let length = self.scanned + offset;
+        let mut line = self.buffer.split_to(length + 1);
+        self.scanned = 0;
+        line.truncate(length);
+        if let Some(mut ends) = self.skipped.take() {
+            ends.extend(&line);
+            return Err(LineError { limit: self.limit, ends });
         }
+        if length > self.limit {
+            return Err(LineError { limit: self.limit, ends: Ends::of(&line) });
+        }
+        self.last = length;
+        if length <= COPIED {
+            return Ok(Some(Bytes::copy_from_slice(&line)));
+        }
+        if length > KEPT && self.buffer.is_empty() {
+            self.buffer = BytesMut::new();
+        }
+        Ok(Some(line.freeze()))
     }
 
     /// What is left at the end of the stream: a line without a terminator.
     pub fn finish(self) -> Option<Bytes> {
-        (!self.skipping && !self.buffer.is_empty()).then(|| self.buffer.freeze())
+        (self.skipped.is_none() && !self.buffer.is_empty()).then(|| self.buffer.freeze())
     }
 
-    /// There is no line end yet.
-    fn wait(&mut self) -> Result<Option<Bytes>, LineError> {
+    /// There is no line end yet. Of an oversized line, only the ends are kept.
+    fn wait(&mut self) {
         self.scanned = self.buffer.len();
-        let too_long = self.scanned > self.limit;
-        if too_long || self.skipping {
-            // The memory of an oversized line is released, too.
-            self.buffer = BytesMut::new();
-            self.scanned = 0;
+        match &mut self.skipped {
+            Some(ends) => ends.extend(&self.buffer),
+            None if self.scanned > self.limit => self.skipped = Some(Ends::of(&self.buffer)),
+            None => return,
         }
-        if too_long && !std::mem::replace(&mut self.skipping, true) {
-            return Err(LineError { limit: self.limit });
-        }
-        Ok(None)
+        // The memory of an oversized line is released, too.
+        self.buffer = BytesMut::new();
+        self.scanned = 0;
     }
 }
 

@@ -67,7 +67,7 @@ impl<'a> Names<'a> {
 
 /// Compares as case-insensitive parsers do. Two characters beyond ASCII have an ASCII letter as their other case: the
 /// kelvin sign, and the long s.
-fn equal_but_for_case(name: &str, known: &str) -> bool {
+pub(crate) fn equal_but_for_case(name: &str, known: &str) -> bool {
     if name.is_ascii() {
         return name.eq_ignore_ascii_case(known);
     }

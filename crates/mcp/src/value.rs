@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::json::{self, Cursor};
 use crate::message_error::MessageError;
+use crate::names::equal_but_for_case;
 
 /// The value at a path of members below an object, as JSON. Of several members of one name, the last one counts.
 pub fn find<'a>(object: &'a [u8], path: &[&str]) -> Option<&'a str> {
@@ -40,6 +41,19 @@ pub fn scalars(object: &[u8]) -> Map<String, Value> {
         Ok(())
     });
     if walked.is_ok() { members } else { Map::new() }
+}
+
+/// Whether a text is one JSON object without a member of a name, in any case: whatever parser reads it, it finds none.
+pub fn is_object_without(text: &[u8], name: &str) -> bool {
+    let Ok(text) = std::str::from_utf8(text) else { return false };
+    let Ok(mut cursor) = Cursor::new(text) else { return false };
+    let mut is_found = false;
+    let walked: Result<_, MessageError> = cursor.object(|cursor, key| {
+        cursor.skip()?;
+        is_found |= equal_but_for_case(&key.name, name);
+        Ok(())
+    });
+    walked.and_then(|_| cursor.end()).is_ok() && !is_found
 }
 
 /// How much [`wanted_scalars`] reads.
@@ -123,6 +137,27 @@ pub fn clipped(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_object_is_without_a_member_in_any_case() {
+        for without in ["{}", r#" {"a":{"result":1},"results":[]} "#] {
+            assert!(is_object_without(without.as_bytes(), "result"), "{without}");
+        }
+        for not in [
+            r#"{"result":1}"#,
+            r#"{"Result":1}"#,
+            "{\"re\u{17f}ult\":1}",
+            r#"{"\u0072esult":1}"#,
+            "[]",
+            "{}{}",
+            "{}\u{b}",
+            "{",
+            "",
+        ] {
+            assert!(!is_object_without(not.as_bytes(), "result"), "{not}");
+        }
+        assert!(!is_object_without(b"\xff{}", "result"));
+    }
 
     #[test]
     fn a_value_is_found_at_its_path() {

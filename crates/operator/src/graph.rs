@@ -1,11 +1,11 @@
-//! Who refers to whom: one list of edges, read in both directions.
+//! The references between resources: one list of edges, read in both directions.
 //!
 //! Every edge comes from a resource's own `references()`, or is one that the plan implies; nothing here knows a kind's fields. Forward,
-//! the edges say what a plan may see; backward, whom a change wakes.
+//! the edges say what a plan may see; backward, which resources a change queues.
 //!
 //! ```text
-//!   MCPServer ──▶ MCPOIDCConfig ──▶ Secret           a changed Secret wakes the config and every server behind it
-//!       └──────▶ MCPGroup ◀── VirtualMCPServer       a changed member wakes the virtual servers of its group
+//!   MCPServer ──▶ MCPOIDCConfig ──▶ Secret           a changed Secret queues the config and every server that uses it
+//!       └──────▶ MCPGroup ◀── VirtualMCPServer       a changed member queues the virtual servers of its group
 //! ```
 
 use std::collections::{BTreeSet, HashMap};
@@ -74,7 +74,7 @@ impl Graph {
         self.forward.get(from).cloned().unwrap_or_default()
     }
 
-    /// Who refers to an object.
+    /// The resources that refer to an object.
     pub fn users(&self, of: &Key) -> BTreeSet<Key> {
         self.backward.get(of).cloned().unwrap_or_default()
     }

@@ -19,15 +19,15 @@ use crate::write::cluster;
 /// What the check of the lease is called.
 const CHECK: &str = "leader-election";
 /// How long a lease lasts without being renewed.
-const LASTS: Duration = Duration::from_secs(15);
+const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// A leader that could not renew for this long gives up, well before another candidate may take over.
-const GIVE_UP: Duration = Duration::from_secs(10);
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// How long one attempt to get or to renew it may take.
-const ATTEMPT: Duration = Duration::from_secs(4);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 /// How often a lease is renewed or checked.
-const PAUSE: Duration = Duration::from_secs(2);
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
-/// The lease and who we are.
+/// The lease, and the identity of this process.
 #[derive(Clone, Debug)]
 pub struct Election {
     leases: Api<Lease>,
@@ -35,7 +35,7 @@ pub struct Election {
     identity: String,
 }
 
-/// The lease, held.
+/// The lease, while this process holds it.
 #[derive(Debug)]
 pub struct Leadership {
     election: Election,
@@ -44,7 +44,7 @@ pub struct Leadership {
 
 /// The lease of another holder, and when we first saw it in this state.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
+struct Observed {
     holder: Option<String>,
     renewed: Option<MicroTime>,
     at: Instant,
@@ -59,18 +59,18 @@ impl Election {
     }
 
     /// Waits until this process holds the lease.
-    pub async fn win(self) -> Leadership {
-        self.win_reporting(&Readiness::default()).await
+    pub async fn acquire(self) -> Leadership {
+        self.acquire_reporting(&Readiness::default()).await
     }
 
     /// The same, and reports whether this process can take over: whether it reaches the API server and the lease.
-    pub async fn win_reporting(self, readiness: &Readiness) -> Leadership {
+    pub async fn acquire_reporting(self, readiness: &Readiness) -> Leadership {
         readiness.set(CHECK, Check::Failed("lease not read yet".to_owned()));
-        let mut seen: Option<Seen> = None;
+        let mut seen: Option<Observed> = None;
         loop {
             // It lasts from before the request: the time at which the API server wrote it is unknown.
             let began = Instant::now();
-            match within(ATTEMPT, self.attempt(&mut seen)).await {
+            match within(REQUEST_TIMEOUT, self.attempt(&mut seen)).await {
                 Ok(true) => {
                     readiness.set(CHECK, Check::Passed("leader".to_owned()));
                     return Leadership { election: self, renewed: began };
@@ -80,15 +80,15 @@ impl Election {
                 }
                 Err(error) => {
                     let error = describe(&error);
-                    tracing::warn!(error, lease = self.name, "cannot reach the lease");
+                    tracing::warn!(error, lease = self.name, "leader lease unreachable");
                     readiness.set(CHECK, Check::Failed(error));
                 }
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_PERIOD).await;
         }
     }
 
-    /// Gives the lease back if it is ours, so that the next one need not wait for its end.
+    /// Releases the lease if it is ours, so that the next leader need not wait until it expires.
     pub async fn release(&self) -> Result<(), kube::Error> {
         let Some(lease) = self.leases.get_opt(&self.name).await? else { return Ok(()) };
         if lease.spec.and_then(|spec| spec.holder_identity).as_deref() != Some(&self.identity) {
@@ -98,7 +98,7 @@ impl Election {
         cluster::patch_lease(&self.leases, &self.name, version, json!({ "holderIdentity": "" })).await.map(drop)
     }
 
-    async fn attempt(&self, seen: &mut Option<Seen>) -> Result<bool, kube::Error> {
+    async fn attempt(&self, seen: &mut Option<Observed>) -> Result<bool, kube::Error> {
         let Some(lease) = self.leases.get_opt(&self.name).await? else {
             return cluster::create_lease(&self.leases, &self.name, self.spec(0)).await;
         };
@@ -106,12 +106,12 @@ impl Election {
         let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty());
         let known = seen.as_ref().filter(|seen| seen.holder == holder && seen.renewed == spec.renew_time);
         let since = known.map_or_else(Instant::now, |known| known.at);
-        *seen = Some(Seen { holder: holder.clone(), renewed: spec.renew_time.clone(), at: since });
+        *seen = Some(Observed { holder: holder.clone(), renewed: spec.renew_time.clone(), at: since });
         let ours = holder.as_deref() == Some(&self.identity);
         let lasts = spec
             .lease_duration_seconds
             .and_then(|seconds| u64::try_from(seconds).ok())
-            .map_or(LASTS, Duration::from_secs);
+            .map_or(LEASE_DURATION, Duration::from_secs);
         if holder.is_some() && !ours && since.elapsed() < lasts {
             return Ok(false);
         }
@@ -124,7 +124,7 @@ impl Election {
         let now = MicroTime(Timestamp::now());
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
-            lease_duration_seconds: i32::try_from(LASTS.as_secs()).ok(),
+            lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
             acquire_time: Some(now.clone()),
             renew_time: Some(now),
             lease_transitions: Some(transitions),
@@ -139,22 +139,22 @@ impl Leadership {
     /// Renews the lease for as long as that goes well, and ends when another candidate may hold it.
     pub async fn lost(mut self) -> String {
         loop {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_PERIOD).await;
             let began = Instant::now();
             // However the tries before went, the last one ends before the lease does.
-            let left = GIVE_UP.saturating_sub(self.renewed.elapsed());
-            let why = match within(ATTEMPT.min(left), self.renew()).await {
+            let left = RENEW_DEADLINE.saturating_sub(self.renewed.elapsed());
+            let why = match within(REQUEST_TIMEOUT.min(left), self.renew()).await {
                 Ok(true) => {
                     self.renewed = began;
                     continue;
                 }
-                Ok(false) => return "another process has taken the lease".to_owned(),
+                Ok(false) => return "another process acquired the lease".to_owned(),
                 Err(error) => describe(&error),
             };
-            if self.renewed.elapsed() > GIVE_UP {
-                return format!("the lease could not be renewed for {} s: {why}", GIVE_UP.as_secs());
+            if self.renewed.elapsed() > RENEW_DEADLINE {
+                return format!("the lease could not be renewed for {} s: {why}", RENEW_DEADLINE.as_secs());
             }
-            tracing::warn!(error = why, "cannot renew the lease");
+            tracing::warn!(error = why, "leader lease not renewed");
         }
     }
 

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_woken_while_it_is_worked_on_comes_back_afterwards_and_never_twice_at_once() {
+    fn a_resource_queued_during_its_reconcile_is_reconciled_again_and_never_twice_at_once() {
         let (mut state, now) = (State::default(), Instant::now());
         state.add(key("a"), now);
         assert!(state.take(now).is_some());
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_and_is_asked_for_now_waits_no_more() {
+    fn a_delayed_resource_that_is_queued_now_is_reconciled_now() {
         let (mut state, now) = (State::default(), Instant::now());
         let (soon, late) = (now + Duration::from_secs(1), now + Duration::from_secs(2));
         state.add_at(key("a"), soon);

@@ -10,8 +10,8 @@
 
 mod apply;
 mod children;
-mod contest;
 mod failures;
+mod field_conflict;
 mod gather;
 mod metadata;
 mod prune;
@@ -133,8 +133,9 @@ impl Reconciler {
             ControlFlow::Break(pass) => return Ok(pass),
         };
         self.prune(me, &plan, &gathered).await?;
-        let contests = self.applier.open_contests(me, &plan.children);
-        let contested = contests.as_ref().and_then(|(why, _)| plan_failing(me, &gathered.live, FIELD_CONFLICT, why));
+        let field_conflicts = self.applier.open_field_conflicts(me, &plan.children);
+        let contested =
+            field_conflicts.as_ref().and_then(|(why, _)| plan_failing(me, &gathered.live, FIELD_CONFLICT, why));
         match contested {
             Some(contested) => self.write_status(me, &contested).await,
             None => self.report(me, &plan).await,
@@ -142,9 +143,9 @@ impl Reconciler {
         .map_err(ReconcileError::reported)?;
         let settles = gathered.settles.map(|at| at.duration_since(jiff::Timestamp::now()));
         let settles = settles.map(|after| Duration::try_from(after).unwrap_or_default());
-        let contests_end = contests.map(|(_, left)| left);
+        let conflict_ends = field_conflicts.map(|(_, left)| left);
         let again =
-            [settles, retry_after, contests_end, plan.recheck.then_some(self.recheck)].into_iter().flatten().min();
+            [settles, retry_after, conflict_ends, plan.recheck.then_some(self.recheck)].into_iter().flatten().min();
         Ok(Pass::Done(again.map_or(Done::Settled, Done::Again)))
     }
 

@@ -11,6 +11,7 @@ use crate::events::Events;
 use crate::failure::describe;
 use crate::lease::{Election, Leadership};
 use crate::metrics::Metrics;
+use crate::policy_cache::PolicyCache;
 use crate::queue::Queue;
 use crate::readiness::Readiness;
 use crate::reconcile::{Applier, Failures, Reconciler};
@@ -19,14 +20,13 @@ use crate::served::Served;
 use crate::session_key::SessionKeys;
 use crate::settings::Environment;
 use crate::store::Store;
-use crate::verdicts::Remembered;
 use crate::watch::{Context, Watches};
 use crate::write::Writer;
 
-/// The lease that operators of one cluster compete for; the name is that of the system we replace, so that the two never act at once.
+/// The leader lease of the operators of one cluster; the name is that of the system we replace, so that the two never act at once.
 pub const LEASE: &str = "toolhive-operator-leader-election";
-/// How long giving the lease back may take when the process ends.
-const FAREWELL: std::time::Duration = std::time::Duration::from_secs(3);
+/// How long releasing the lease may take when the process ends.
+const RELEASE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 /// How often a blocked deletion is checked again, beside the watches, which show when its last user goes.
 pub const RECHECK: std::time::Duration = std::time::Duration::from_secs(30);
 /// How long one reconcile may take. The API server may be slow, or never answer: no resource may hold a worker for ever.
@@ -41,9 +41,9 @@ pub struct Options {
     pub metrics_address: String,
     /// Where health is served.
     pub health_address: String,
-    /// Whether several operators compete for a lease.
+    /// Whether the operator needs the leader lease to write.
     pub leader_elect: bool,
-    /// Who we are in that competition.
+    /// The identity of this replica in the lease.
     pub identity: String,
     /// Where everything is counted.
     pub metrics: Metrics,
@@ -82,10 +82,10 @@ pub async fn run(
     }
     // No request of ours is in flight any more: the next leader may act at once.
     if let Some(election) = election {
-        match tokio::time::timeout(FAREWELL, election.release()).await {
+        match tokio::time::timeout(RELEASE_TIMEOUT, election.release()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(error = describe(&error), "lease not given back; it ends by itself"),
-            Err(_slow) => tracing::warn!("lease not given back in time; it ends by itself"),
+            Ok(Err(error)) => tracing::warn!(error = describe(&error), "lease not released; it expires"),
+            Err(_slow) => tracing::warn!("lease not released in time; it expires"),
         }
     }
     Ok(())
@@ -109,7 +109,7 @@ async fn lead(
     }
     let mut leadership = None;
     if let Some(election) = election {
-        leadership = Some(election.win_reporting(&readiness).await);
+        leadership = Some(election.acquire_reporting(&readiness).await);
         tracing::info!(lease = LEASE, "acquired leader lease");
     }
     metrics.leading(true);
@@ -140,7 +140,7 @@ async fn lead(
     let writer = Writer::serving(client.clone(), metrics.clone(), served);
     let reconciler = Arc::new(Reconciler {
         settings,
-        policies: Box::new(Remembered::new(policies)),
+        policies: Box::new(PolicyCache::new(policies)),
         applier: Applier::new(queue.clone(), store.clone(), writer.clone(), metrics.clone()),
         store,
         queue,

@@ -60,7 +60,7 @@ pub async fn serve(listener: TcpListener, readiness: Readiness, metrics: Metrics
                 .header_read_timeout(PATIENCE)
                 .serve_connection(TokioIo::new(stream), service);
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "connection to our pages broke");
+                tracing::debug!(%error, "connection to the metrics or health endpoint lost");
             }
         });
     }

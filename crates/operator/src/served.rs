@@ -17,9 +17,9 @@ use crate::failure::describe;
 /// The versions that the operator understands, the best first.
 pub const VERSIONS: [&str; 2] = [STORED_VERSION, OLDER_VERSION];
 /// The shortest time between two discoveries.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// How often discovery is repeated while a kind is not served in the stored version.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
 /// The served version of every kind, kept up to date by [`Served::keep`].
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Served {
 
     /// Keeps it up to date. Never ends.
     pub async fn keep(&self, client: Client) {
-        let mut pause = FIRST_PAUSE;
+        let mut delay = FIRST_RETRY;
         loop {
             let is_complete = match discover(&client).await {
                 Ok(now) => {
@@ -82,26 +82,26 @@ impl Served {
                         let before = self.found.borrow();
                         (before.versions == now.versions && before.unknown == now.unknown, before.rounds + 1)
                     };
-                    pause = if is_same { (pause * 2).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
+                    delay = if is_same { (delay * 2).min(LONGEST_RETRY) } else { FIRST_RETRY };
                     self.found.send_replace(Found { rounds, ..now });
                     is_complete
                 }
                 Err(error) => {
                     tracing::warn!(error = describe(&error), "discovery of served kinds failed");
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    delay = (delay * 2).min(LONGEST_RETRY);
                     false
                 }
             };
             if is_complete {
                 self.refresh.notified().await;
-                tokio::time::sleep(FIRST_PAUSE).await;
+                tokio::time::sleep(FIRST_RETRY).await;
             } else {
                 // A watch that finds its kind gone need not wait as long as a kind that was never there.
                 let refreshed = async {
-                    tokio::time::sleep(FIRST_PAUSE).await;
+                    tokio::time::sleep(FIRST_RETRY).await;
                     self.refresh.notified().await;
                 };
-                let _either = tokio::time::timeout(pause, refreshed).await;
+                let _either = tokio::time::timeout(delay, refreshed).await;
             }
         }
     }

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_by_name() {
+    fn invalid_settings_are_refused_by_name() {
         for (name, value) in [("WATCH_NAMESPACE", " , "), ("TOOLHIVE_ENABLE_STORAGE_VERSION_MIGRATOR", "yes")] {
             assert!(read(&[(name, value)]).unwrap_err().to_string().contains(name));
         }

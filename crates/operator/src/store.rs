@@ -1,13 +1,13 @@
 //! What the operator knows: every watched object in the smallest shape that a plan needs, and the graph between them.
 //!
-//! Applying a watched object *returns whom it wakes*; nothing here talks to the API server, so all of it is tested without one.
+//! Applying a watched object *returns the resources to reconcile*; nothing here talks to the API server, so all of it is tested without one.
 //! An object never goes back to an older version: our own writes put their answers in here at once, and the watch follows.
 
 mod contents;
 mod facts;
-mod held;
 mod pods;
 mod state;
+mod stored_resource;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,9 +22,9 @@ use crate::object::Object;
 
 pub use contents::ReferencedKeys;
 pub use facts::{ChildFacts, Owner, child_facts};
-pub use held::Held;
 pub use pods::{PodFacts, Settling, pod_facts};
 pub use state::{BegunRead, Entry, Unavailable, Wake};
+pub use stored_resource::StoredResource;
 
 use state::State;
 
@@ -58,7 +58,7 @@ pub struct Snapshot {
     pub me: Arc<Resource>,
     /// What it refers to, however indirectly.
     pub found: BTreeMap<Key, Found>,
-    /// Who refers to it.
+    /// The resources that refer to it.
     pub users: BTreeSet<Key>,
     /// What runs for it.
     pub live: Live,
@@ -89,8 +89,8 @@ impl Store {
     }
 
     /// Takes in an object of one of our kinds, as the API server answered a write of its status.
-    pub fn put_answer(&self, kind: KindName, object: Object) -> Wake {
-        self.with(|state| state.put_answer(kind, object))
+    pub fn put_response(&self, kind: KindName, object: Object) -> Wake {
+        self.with(|state| state.put_response(kind, object))
     }
 
     /// The metadata of a resource is about to be written. [`Self::end_change`] must follow, however that ends.
@@ -98,7 +98,7 @@ impl Store {
         self.with(|state| state.begin_change(key));
     }
 
-    /// The metadata of a resource was written, and the resource is like this; nothing if that failed. Returns whom it wakes. That is
+    /// The metadata of a resource was written, and the resource is like this; nothing if that failed. Returns the resources to reconcile:
     /// the resource itself only if the watch said something else of it meanwhile: the write was refused unless it was at the version
     /// that we knew, so it holds no other change that has to be reconciled.
     pub fn end_change(&self, kind: KindName, key: &Key, written: Option<Object>) -> Wake {
@@ -172,8 +172,8 @@ impl Store {
         self.with(|state| state.begin_write(id));
     }
 
-    /// A child was written, and is like this; nothing if that failed. Returns whom it wakes that the watch said something else
-    /// of it meanwhile.
+    /// A child was written, and is like this; nothing if that failed. Returns the resources to reconcile because the watch
+    /// said something else of it meanwhile.
     pub fn end_write(&self, id: &ChildId, written: Option<ChildFacts>) -> Wake {
         self.with(|state| state.end_write(id, written))
     }

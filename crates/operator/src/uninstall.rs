@@ -128,7 +128,7 @@ pub enum UninstallError {
     StillLed {
         /// The Lease.
         lease: &'static str,
-        /// Who holds it.
+        /// The identity of its holder.
         holder: String,
     },
     /// Others change an object again and again.

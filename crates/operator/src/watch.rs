@@ -1,7 +1,7 @@
 //! The watches: every kind of ours, what we made, our pods, and what happens to Secrets and ConfigMaps.
 //!
-//! Each watch is a task that feeds the store and queues whom a change wakes. A broken watch is restarted with backoff
-//! that grows; an object that cannot be read is remembered as such and stops nothing. A kind of ours that cannot be listed at all
+//! Each watch is a task that feeds the store and queues the resources that a change concerns. A watch that is lost is restarted
+//! with backoff; an object that cannot be read is remembered as such and stops nothing. A kind of ours that cannot be listed at all
 //! concerns that kind alone ([`kind`]), and a namespace of several in which the operator has no rights that namespace ([`cache`]).
 
 mod cache;

@@ -85,7 +85,7 @@ pub struct Writer {
 }
 
 /// The metadata of a child, as the API server answers a write of it.
-pub type ChildAnswer = Metadata;
+pub type ChildResponse = Metadata;
 
 /// How kube addresses a kind of ours in the stored version.
 pub fn api_resource(kind: KindName) -> ApiResource {

@@ -1,4 +1,4 @@
-//! Who a pod is and what it may do: a ServiceAccount, a Role and the binding between them, all of one name.
+//! The identity and the permissions of a pod: a ServiceAccount, a Role and the binding between them, all of one name.
 
 use serde_json::{Value, json};
 use skep_api::resource::Resource;

@@ -12,11 +12,11 @@ pub const MANAGED_LABEL: (&str, &str) = ("toolhive.stacklok.io/managed-by", "too
 /// The kinds of children. The operator applies, watches and prunes exactly these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChildKind {
-    /// Who a pod is.
+    /// The identity of a pod.
     ServiceAccount,
-    /// What it may do.
+    /// Its permissions.
     Role,
-    /// That it may.
+    /// The grant of its permissions.
     RoleBinding,
     /// What it reads.
     ConfigMap,

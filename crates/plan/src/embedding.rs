@@ -12,7 +12,7 @@ use crate::error::{PlanError, check_name, check_names};
 use crate::merge::check_pod_template;
 use crate::names;
 use crate::overrides::DroppedOverrides;
-use crate::plan::{Finalizer, Plan};
+use crate::plan::Plan;
 use crate::pod::check_env_count;
 use crate::readiness::set_url;
 use crate::status::Status;
@@ -25,7 +25,8 @@ const LONGEST_NAME: usize = 52;
 /// Plans an embedding server.
 pub(crate) fn plan(me: &Resource, object: &EmbeddingServer, world: &World<'_>) -> Plan {
     if me.is_deleting() {
-        return farewell(me);
+        // Everything is removed but the volumes, which hold what was downloaded and are the user's to remove.
+        return Plan::terminating(me, "Embedding server is being terminated");
     }
     let spec = &object.spec;
     let mut status = Status::default();
@@ -52,16 +53,6 @@ pub(crate) fn plan(me: &Resource, object: &EmbeddingServer, world: &World<'_>) -
     let url = format!("http://{}:{}", names::host(me.name(), me.namespace()), spec.port);
     set_url(&mut status, url, &plan.verdict, me.name(), world.live);
     plan.status = status;
-    plan
-}
-
-/// The last plan: everything goes but the volumes, which hold what was downloaded and are the user's to remove.
-fn farewell(me: &Resource) -> Plan {
-    const MESSAGE: &str = "Embedding server is being terminated";
-    let mut status = Status::default();
-    status.set("phase", "Terminating").set("message", MESSAGE).condition("Ready", false, "NotReady", MESSAGE);
-    let mut plan = Plan::without_children(me, status);
-    plan.finalizer = Finalizer::Release;
     plan
 }
 

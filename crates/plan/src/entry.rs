@@ -118,7 +118,7 @@ fn ca_bundle(spec: &MCPServerEntrySpec, namespace: &str, world: &World<'_>) -> C
                 format!("spec.caBundleRef: ConfigMap `{name}` has no key `{key}`; add it, or correct the key");
             condition(CONDITION, false, "CABundleRefInvalid", message)
         }
-        Some(_) => condition(CONDITION, true, "CABundleRefValid", format!("CA bundle ConfigMap `{name}` is there")),
+        Some(_) => condition(CONDITION, true, "CABundleRefValid", format!("CA bundle ConfigMap `{name}` exists")),
     }
 }
 
@@ -149,7 +149,7 @@ fn header_secrets(spec: &MCPServerEntrySpec, namespace: &str, world: &World<'_>)
         }
     }
     Some(match problems.result() {
-        Ok(()) => condition(CONDITION, true, "HeaderSecretsValid", "The Secrets of all headers are there".to_owned()),
+        Ok(()) => condition(CONDITION, true, "HeaderSecretsValid", "The Secrets of all headers exist".to_owned()),
         Err(error) => condition(CONDITION, false, "HeaderSecretNotFound", error.to_string()),
     })
 }

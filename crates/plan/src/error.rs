@@ -33,12 +33,20 @@ pub enum PlanError {
     /// The pod template of a spec is invalid.
     #[error("Invalid PodTemplateSpec: {0}")]
     InvalidPodTemplate(String),
-    /// A configuration is invalid, with the reason that its own status gives.
+    /// A configuration is invalid, or cannot be used where it is referred to.
     #[error("{message}")]
     InvalidConfig {
-        /// The reason of its condition `Valid`.
+        /// The reason of the condition about it.
         reason: &'static str,
         /// Which field, why, and what to do.
+        message: String,
+    },
+    /// Something that the plan needs is not ready or not known yet, or fails for now, with the reason of the condition about it.
+    #[error("{message}")]
+    NotReady {
+        /// The reason of the condition.
+        reason: &'static str,
+        /// Which, why, and what to do.
         message: String,
     },
     /// A resource does not exist.
@@ -140,7 +148,7 @@ impl PlanError {
             Self::InvalidPolicies(_) => "AuthzPolicySyntaxInvalid",
             Self::InvalidPolicyMap(_) => "AuthzConfigMapInvalid",
             Self::InvalidPodTemplate(_) => "InvalidPodTemplateSpec",
-            Self::InvalidConfig { reason, .. } => reason,
+            Self::InvalidConfig { reason, .. } | Self::NotReady { reason, .. } => reason,
             Self::MissingResource { .. } => "NotFound",
             Self::MissingKey(missing) => match missing.kind {
                 ObjectKind::Secret => "SecretNotFound",
@@ -170,7 +178,8 @@ impl PlanError {
 
     /// Waits for what may still be created, and refuses what only a change of the spec can correct.
     pub fn verdict(&self) -> Verdict {
-        let waits = self.is_missing() || matches!(self, Self::Unlisted { .. } | Self::GarbageCollected { .. });
+        let waits = self.is_missing()
+            || matches!(self, Self::NotReady { .. } | Self::Unlisted { .. } | Self::GarbageCollected { .. });
         if waits { Verdict::Wait(self.to_string()) } else { Verdict::Refuse(self.to_string()) }
     }
 
@@ -182,6 +191,16 @@ impl PlanError {
     /// Whether the pod template of the spec is invalid.
     pub(crate) const fn is_of_template(&self) -> bool {
         matches!(self, Self::InvalidPodTemplate(_))
+    }
+
+    /// A configuration that cannot be used where it is referred to.
+    pub(crate) fn invalid(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::InvalidConfig { reason, message: message.into() }
+    }
+
+    /// Something that the plan needs is not ready or not known yet, or fails for now.
+    pub(crate) fn not_ready(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::NotReady { reason, message: message.into() }
     }
 
     /// The pod template of the spec is invalid.

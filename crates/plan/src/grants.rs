@@ -56,7 +56,7 @@ pub struct Grant {
 /// The Role of one sort of child.
 #[derive(Clone, Copy, Debug)]
 pub struct Role {
-    /// Who gets it, for messages.
+    /// The program that gets it, for messages.
     pub bearer: &'static str,
     /// In the order in which they are written.
     pub rules: &'static [Grant],

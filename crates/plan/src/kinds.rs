@@ -1,6 +1,6 @@
 //! The one table of kinds: what each owns, how its pods are labelled, and how else it differs for the operator.
 //!
-//! Whatever must know a kind by name reads [`entry`]: the names that are checked for other owners before a plan is made, the watches
+//! All code that must know a kind by name reads [`entry`]: the names that are checked for other owners before a plan is made, the watches
 //! of pods and backends, the owner of a pod, the edges through groups, and the operator's RBAC. So a kind is declared in one place,
 //! and the code that carries plans out has no branch on a kind. What depends on a resource itself is in its plan.
 
@@ -109,7 +109,7 @@ pub struct PodOwner {
     pub workload_name: String,
 }
 
-/// The StatefulSet that a proxy makes for the MCP server behind it. It is made with the rights of the proxy, and knows nothing of the
+/// The StatefulSet that a proxy makes for its MCP server. It is made with the rights of the proxy, and knows nothing of the
 /// label by which children are watched.
 #[derive(Clone, Copy, Debug)]
 pub struct Backend;
@@ -291,7 +291,7 @@ pub fn pod_owners<'a>(label: impl Fn(&str) -> Option<&'a str>) -> Vec<PodOwner> 
         .collect()
 }
 
-/// The part of a status that another program writes and a plan reads: how the servers behind a virtual one are.
+/// The part of a status that another program writes and a plan reads: the backends of a virtual server and their health.
 pub fn reported(me: &Resource) -> Option<&[DiscoveredBackend]> {
     match me {
         Resource::VirtualMCPServer(object) => {

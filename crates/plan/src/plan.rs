@@ -8,7 +8,7 @@ use skep_api::resource::{KindName, Resource};
 use crate::child::Child;
 use crate::error::check_names;
 use crate::pod::Variable;
-use crate::proxy::ProxyPlan;
+use crate::proxy::{ProxyPlan, SecretFile};
 use crate::status::Status;
 use crate::world::{Live, LivePod, World};
 use crate::{
@@ -51,6 +51,8 @@ pub struct VirtualServerPlan {
     pub config: String,
     /// Its variables, with their sources.
     pub env: Vec<Variable>,
+    /// Its files that come from Secrets, which it can read from memory.
+    pub files: Vec<SecretFile>,
 }
 
 /// A Secret with random content. A plan is deterministic, so the operator generates the content, once: it is
@@ -172,6 +174,17 @@ impl Plan {
     /// A plan that makes no children.
     pub(crate) fn without_children(me: &Resource, status: Status) -> Self {
         Self::of_status(me.kind(), status)
+    }
+
+    /// The plan of a resource that is being deleted: its children are removed, and its finalizer, if it has one, is released.
+    pub(crate) fn terminating(me: &Resource, message: &str) -> Self {
+        let mut status = Status::default();
+        status.set("phase", "Terminating").set("message", message).condition("Ready", false, "NotReady", message);
+        let mut plan = Self::without_children(me, status);
+        if plan.finalizer == Finalizer::Hold {
+            plan.finalizer = Finalizer::Release;
+        }
+        plan
     }
 
     /// A plan of a resource of this kind that makes no children.

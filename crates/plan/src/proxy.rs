@@ -50,12 +50,12 @@ pub struct ProxyPlan {
     pub env: Env,
     /// The files of the proxy, with their sources.
     pub files: Files,
-    /// The MCP server behind the proxy.
+    /// The MCP server of the proxy.
     pub backend: Backend,
     pod: ProxyPod,
 }
 
-/// The MCP server behind a proxy.
+/// The MCP server of a proxy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Backend {
     /// A remote one, which runs elsewhere.
@@ -91,7 +91,7 @@ pub(crate) struct ProxyPod {
 pub(crate) struct ProxyDraft {
     /// The document, but for the generation and the middleware list.
     pub(crate) run_config: RunConfig,
-    /// The MCP server behind the proxy.
+    /// The MCP server of the proxy.
     pub(crate) backend: Backend,
     /// What only the pods have.
     pub(crate) pod: ProxyPod,

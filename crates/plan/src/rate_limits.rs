@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_skep_has_is_written_only_where_it_is_set() {
+    fn additions_to_the_api_are_written_only_where_they_are_set() {
         let bucket = json!({ "maxTokens": 5, "refillPeriod": "60s" });
         let plain = document(&limits(json!({ "shared": bucket })));
         assert_eq!(

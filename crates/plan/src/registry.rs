@@ -13,7 +13,7 @@ use crate::child::Child;
 use crate::error::{PlanError, check_name, check_names};
 use crate::merge::check_pod_template;
 use crate::overrides::DroppedOverrides;
-use crate::plan::{Finalizer, Notice, Plan};
+use crate::plan::{Notice, Plan};
 use crate::status::Status;
 use crate::validate::reference_problems;
 use crate::world::World;
@@ -24,7 +24,8 @@ const LONGEST_NAME: usize = 50;
 /// Plans a registry. Deletion comes first: however wrong a registry is, it can go.
 pub(crate) fn plan(me: &Resource, object: &MCPRegistry, world: &World<'_>) -> Plan {
     if me.is_deleting() {
-        return farewell(me);
+        let plan = Plan::terminating(me, "MCPRegistry is being terminated");
+        return Plan { notice: Some(deprecation(me)), ..plan };
     }
     let mut status = Status::default();
     let mut dropped = DroppedOverrides::default();
@@ -41,21 +42,11 @@ pub(crate) fn plan(me: &Resource, object: &MCPRegistry, world: &World<'_>) -> Pl
     plan
 }
 
-/// Says that this kind will go.
+/// The warning that this kind is deprecated.
 fn deprecation(me: &Resource) -> Notice {
     let kind = me.kind();
     let message = format!("{kind} is deprecated: run the registry server with its own chart");
     Notice { reason: format!("{kind}Deprecated"), message }
-}
-
-fn farewell(me: &Resource) -> Plan {
-    const MESSAGE: &str = "MCPRegistry is being terminated";
-    let mut status = Status::default();
-    status.set("phase", "Terminating").set("message", MESSAGE).condition("Ready", false, "NotReady", MESSAGE);
-    let mut plan = Plan::without_children(me, status);
-    plan.finalizer = Finalizer::Release;
-    plan.notice = Some(deprecation(me));
-    plan
 }
 
 fn build(

@@ -63,7 +63,7 @@ const KIND: ProxyKind = ProxyKind {
 /// Plans a remote proxy. It has no finalizer: its children go by their owner references.
 pub(crate) fn plan(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) -> Plan {
     if me.is_deleting() {
-        return plan_deletion(me);
+        return Plan::terminating(me, "MCP remote proxy is being terminated");
     }
     let mut status = Status::default();
     sessions(&mut status, object);
@@ -71,7 +71,7 @@ pub(crate) fn plan(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) ->
         ProxyContext::resolve(me, &KIND, ProxySpec::from(&object.spec), world, status);
     let invalid = check(me, object, world).err();
     if let Some(error) = &invalid {
-        failure.get_or_insert_with(|| error.verdict());
+        failure.get_or_insert_with(|| error.clone());
     }
     let failure = failure.or(check_template(&mut status, context.spec.pod_template_spec));
     let external = status.find("ExternalAuthConfigValidated").filter(|condition| condition.is_false());
@@ -80,7 +80,7 @@ pub(crate) fn plan(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) ->
     }
     let outcome = context.children_unless(failure, &mut status, |dropped| build(&context, object, dropped));
     configuration(&mut status, invalid.as_ref(), &outcome);
-    context.set_url(&mut status, base_url(me, object), &outcome.verdict);
+    context.set_url(&mut status, base_url(me, object), &outcome.verdict());
     readiness(&mut status, object, &outcome, world);
     outcome.into_plan(me, status)
 }
@@ -118,24 +118,16 @@ fn build(
 /// Says whether the configuration can be applied: as the verdict says, with the reason and message of the first check that failed.
 fn configuration(status: &mut Status, invalid: Option<&PlanError>, outcome: &Outcome) {
     const CONDITION: &str = "ConfigurationValid";
-    match (invalid, &outcome.verdict) {
+    match (invalid, &outcome.error) {
         (Some(error), _) => status.condition(CONDITION, false, error.reason(), error.to_string()),
-        (None, Verdict::Wait(why) | Verdict::Refuse(why)) if outcome.is_misconfigured() => {
-            let reported = status.conditions().iter().find(|known| known.is_false() && known.message == *why);
-            let of_error = outcome.error.as_ref().map_or("ValidationFailed", PlanError::reason);
-            let reason = reported.map_or(of_error, |known| known.reason.as_str()).to_owned();
+        (None, Some(error)) if outcome.is_misconfigured() => {
+            let why = error.to_string();
+            let reported = status.conditions().iter().find(|known| known.is_false() && known.message == why);
+            let reason = reported.map_or(error.reason(), |known| known.reason.as_str()).to_owned();
             status.condition(CONDITION, false, &reason, why)
         }
         _ => status.condition(CONDITION, true, CONDITION, "All configuration validations passed"),
     };
-}
-
-/// The plan of a proxy that is being deleted while a finalizer holds it: its children are removed, and none is made.
-fn plan_deletion(me: &Resource) -> Plan {
-    const MESSAGE: &str = "MCP remote proxy is being terminated";
-    let mut status = Status::default();
-    status.set("phase", "Terminating").set("message", MESSAGE).condition("Ready", false, "NotReady", MESSAGE);
-    Plan::without_children(me, status)
 }
 
 /// The proxy's Service.
@@ -193,10 +185,10 @@ fn readiness(status: &mut Status, object: &MCPRemoteProxy, outcome: &Outcome, wo
     let (live, stamps) = (world.live, outcome.stamps());
     let was_ready = was_ready(&object.metadata, object.status.as_ref().map(|status| status.conditions.as_slice()));
     let rollout = observe(live.workload.as_ref(), &live.pods, stamps.as_ref().into(), was_ready);
-    let verdict = match &outcome.verdict {
+    let verdict = match outcome.verdict() {
         Verdict::Refuse(why) if outcome.is_misconfigured() => Verdict::Refuse(format!("Validation failed: {why}")),
         Verdict::Wait(why) => Verdict::Wait(format!("Validation failed: {why}")),
-        verdict => verdict.clone(),
+        verdict => verdict,
     };
     let is_serving = rollout.serving != Serving::Nothing;
     let refused = Readiness::refused(&verdict, outcome.refusal_reason("NotReady"), "Failed", is_serving);

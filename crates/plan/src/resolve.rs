@@ -14,9 +14,8 @@ use skep_api::reference::{AuthServerRef, CaBundleRef, RequiredNameRef};
 use skep_api::resource::{KindName, Resource};
 
 use crate::error::PlanError;
-use crate::plan::Verdict;
 use crate::run_config;
-use crate::status::Status;
+use crate::status::{Condition, Status};
 use crate::validate::{config_hash, validate};
 use crate::world::{Found, World};
 
@@ -28,10 +27,10 @@ pub(crate) struct Resolver<'a> {
     /// The status so far.
     pub(crate) status: Status,
     /// The first failure.
-    pub(crate) failure: Option<Verdict>,
+    pub(crate) failure: Option<PlanError>,
 }
 
-/// What is behind a proxy, as far as it decides which credentials reach it.
+/// How a proxy reaches its MCP server, which decides which credentials it can send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerKind {
     /// A process that reads messages from its standard input.
@@ -176,23 +175,25 @@ impl<'a> Resolver<'a> {
         Self { world, namespace, status, failure: None }
     }
 
-    /// Says what failed, unless something failed before.
-    pub(crate) fn fail(&mut self, verdict: Verdict) {
-        if self.failure.is_none() {
-            self.failure = Some(verdict);
-        }
+    /// Records a failure, unless there was one before.
+    pub(crate) fn fail(&mut self, error: PlanError) {
+        self.failure.get_or_insert(error);
     }
 
-    /// As [`Self::fail`], with a condition that says so. A condition about the same failure that is false already stays.
-    pub(crate) fn reject(&mut self, condition: &str, reason: &str, verdict: Verdict) {
-        let reported = self.status.find(condition).is_some_and(|known| !known.is_true());
-        if let (false, Verdict::Wait(message) | Verdict::Refuse(message)) = (reported, &verdict) {
-            self.status.condition(condition, false, reason, message);
-        }
-        self.fail(verdict);
+    /// As [`Self::fail`], with a condition of the error's own reason and message.
+    pub(crate) fn reject(&mut self, condition: &str, error: PlanError) {
+        self.reject_as(condition, error.reason(), error);
     }
 
-    /// How a proxy signs in to its MCP server. What the proxy cannot put on its calls it does without, as in the original: the credentials
+    /// As [`Self::reject`], with another reason. A condition about the same failure that is false already stays.
+    pub(crate) fn reject_as(&mut self, condition: &str, reason: &str, error: PlanError) {
+        if self.status.find(condition).is_none_or(Condition::is_true) {
+            self.status.condition(condition, false, reason, error.to_string());
+        }
+        self.fail(error);
+    }
+
+    /// The credentials that a proxy calls its MCP server with. What the proxy cannot put on its calls it does without, as in the original: the credentials
     /// that only a virtual server has, and any for a server on stdio. A virtual server in front may use them, so that the server runs; the
     /// status says that they are not in force, and shows no hash of them. What would keep the proxy from starting is refused.
     pub(crate) fn proxy_external_auth(
@@ -211,9 +212,8 @@ impl<'a> Resolver<'a> {
             let message = format!(
                 "{subject}, and only requests to a remote server can be signed; use an MCPRemoteProxy, or another type"
             );
-            self.status.condition(EXTERNAL_AUTH.condition, false, "RemoteServerRequired", &message);
+            self.reject(EXTERNAL_AUTH.condition, PlanError::invalid("RemoteServerRequired", message));
             self.set_hash(EXTERNAL_AUTH, None);
-            self.fail(Verdict::Refuse(message));
             return None;
         }
         let (reason, problem) = if !run_config::is_used_by_proxies(config.method) {
@@ -243,8 +243,7 @@ impl<'a> Resolver<'a> {
             let method = method.as_str().unwrap_or_default();
             let message =
                 format!("authServerRef '{name}' has type \"{method}\", but only embeddedAuthServer is supported");
-            self.status.condition(AUTH_SERVER.condition, false, "AuthServerRefInvalidType", &message);
-            self.fail(Verdict::Refuse(message));
+            self.reject(AUTH_SERVER.condition, PlanError::invalid("AuthServerRefInvalidType", message));
             return None;
         }
         let server = config.embedded_auth_server.as_ref()?;
@@ -271,8 +270,7 @@ impl<'a> Resolver<'a> {
     ) -> Option<&'a EmbeddedAuthServer> {
         if named.is_some() && embedded.is_some() {
             let message = "conflict: authServerRef and externalAuthConfigRef both name an embedded authorization server; keep one of them";
-            self.status.condition(AUTH_SERVER.condition, false, "AuthServerRefInvalidConfig", message);
-            self.fail(Verdict::Refuse(message.to_owned()));
+            self.reject(AUTH_SERVER.condition, PlanError::invalid("AuthServerRefInvalidConfig", message));
         }
         named.or(embedded)
     }
@@ -335,7 +333,7 @@ impl<'a> Resolver<'a> {
             Err(error) => {
                 let reason = error.reference_reason(reported.missing, reported.invalid);
                 self.report(reported, false, reason, error.to_string());
-                self.fail(error.verdict());
+                self.fail(error);
                 None
             }
         }
@@ -349,8 +347,7 @@ impl<'a> Resolver<'a> {
             "`{name}` has {} upstream providers; only a VirtualMCPServer can have several, keep one here",
             server.upstream_providers.len()
         );
-        self.status.condition(condition, false, "MultiUpstreamNotSupported", &message);
-        self.fail(Verdict::Refuse(message));
+        self.reject(condition, PlanError::invalid("MultiUpstreamNotSupported", message));
         None
     }
 

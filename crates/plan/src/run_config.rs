@@ -60,7 +60,7 @@ pub(crate) fn open_profile() -> PermissionProfile {
     }
 }
 
-/// Whose tokens are valid. `default_resource` is where the server is reached, unless the reference says otherwise; `namespace` is that of the
+/// Writes the issuer and audience of valid tokens. `default_resource` is where the server is reached, unless the reference says otherwise; `namespace` is that of the
 /// configuration.
 pub(crate) fn oidc(
     config: &mut RunConfig,
@@ -252,7 +252,7 @@ pub(crate) const fn needs_requests(method: ExternalAuthMethod) -> bool {
     }
 }
 
-/// As whom the proxy signs in to its server.
+/// The credentials that the proxy calls its server with.
 pub(crate) fn external_auth(config: &mut RunConfig, spec: &MCPExternalAuthConfigSpec) {
     match spec.method {
         ExternalAuthMethod::TokenExchange => {

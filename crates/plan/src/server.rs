@@ -1,4 +1,4 @@
-//! `MCPServer`: a proxy, its Service, its rights and its RunConfig. The server behind it is run by the proxy.
+//! `MCPServer`: a proxy, its Service, its rights and its RunConfig. The proxy runs the MCP server.
 
 mod advice;
 mod backend;
@@ -17,7 +17,7 @@ use crate::child::Child;
 use crate::error::{MissingKey, PlanError};
 use crate::key::ObjectKind;
 use crate::overrides::DroppedOverrides;
-use crate::plan::{BackendAction, Finalizer, Plan, Verdict};
+use crate::plan::{BackendAction, Plan, Verdict};
 use crate::proxy::{
     self, EnvGroup, FileGroup, ProxyContext, ProxyDraft, ProxyKind, ProxyPlan, ProxyPod, ProxySpec, check_template,
 };
@@ -59,7 +59,9 @@ const KIND: ProxyKind = ProxyKind {
 /// Plans a server.
 pub(crate) fn plan(me: &Resource, object: &MCPServer, world: &World<'_>) -> Plan {
     if me.is_deleting() {
-        return plan_deletion(me);
+        // Its StatefulSet is deleted as well, in case it has no owner.
+        let plan = Plan::terminating(me, "MCP server is being terminated");
+        return Plan { backend: BackendAction::Delete, ..plan };
     }
     let spec = &object.spec;
     let mut status = Status::default();
@@ -67,9 +69,9 @@ pub(crate) fn plan(me: &Resource, object: &MCPServer, world: &World<'_>) -> Plan
     let (context, mut status, failure) = ProxyContext::resolve(me, &KIND, ProxySpec::from(spec), world, status);
     let failure = failure.or(check_template(&mut status, context.spec.pod_template_spec));
     let failure = failure.or(image::check(&mut status, &spec.image, world.settings.site));
-    let failure = failure.or_else(|| missing(&context).err().map(|error| error.verdict()));
+    let failure = failure.or_else(|| missing(&context).err());
     let outcome = context.children_unless(failure, &mut status, |dropped| build(&context, object, dropped));
-    context.set_url(&mut status, url(me, spec), &outcome.verdict);
+    context.set_url(&mut status, url(me, spec), &outcome.verdict());
     state::add(&mut status, object, &outcome, world);
     let mut plan = outcome.into_plan(me, status);
     if plan.verdict == Verdict::Apply {
@@ -129,21 +131,6 @@ fn replicas(object: &MCPServer, live: Option<&LiveWorkload>) -> Option<i32> {
     }
     let live = live.map(|live| live.replicas).filter(|replicas| *replicas > 1);
     object.spec.replicas.or(live).map(|replicas| replicas.min(1))
-}
-
-/// The plan of a server that is being deleted: its children are removed, and the StatefulSet of its proxy, in case it has no owner.
-fn plan_deletion(me: &Resource) -> Plan {
-    let mut status = Status::default();
-    status.set("phase", "Terminating").set("message", "MCP server is being terminated").condition(
-        "Ready",
-        false,
-        "NotReady",
-        "MCP server is being terminated",
-    );
-    let mut plan = Plan::without_children(me, status);
-    plan.finalizer = Finalizer::Release;
-    plan.backend = BackendAction::Delete;
-    plan
 }
 
 /// Waits for the ConfigMaps that the spec names: they may come after the server.

@@ -23,3 +23,8 @@ pub use self::timestamp::{TimestampError, is_newer, is_timestamp, timestamp};
 pub(crate) use self::url::scope;
 pub use self::url::{UrlError, provider_url, remote_url};
 pub use skep_runconfig::{DurationError, GoDuration};
+
+/// Whether a text is an absolute path that leaves no directory that it names.
+pub(crate) fn is_absolute(path: &str) -> bool {
+    path.starts_with('/') && !path.contains('\0') && path.split('/').all(|part| part != "..")
+}

@@ -6,9 +6,10 @@ use serde_json::Value;
 use skep_api::resource::{KindName, Resource};
 
 use crate::config;
+use crate::error::PlanError;
 use crate::key::Key;
 use crate::kinds::{self, KindEntry};
-use crate::plan::{Finalizer, Plan, Verdict};
+use crate::plan::{Finalizer, Plan};
 use crate::readiness::{Readiness, STALLED};
 use crate::status::Status;
 use crate::world::{Live, PodState};
@@ -43,18 +44,18 @@ pub struct Unreadable<'a> {
 pub fn plan_unreadable(object: &Unreadable<'_>) -> Plan {
     let entry = kinds::entry(object.kind);
     let message = format!("this object cannot be read: {}; correct its spec", object.problem);
-    let verdict = Verdict::Refuse(message.clone());
+    let error = PlanError::invalid(SPEC_INVALID, message);
     let mut status = Status::default();
     for (field, value) in entry.refusal.fields {
         status.set(field, *value);
     }
     for condition in entry.refusal.conditions {
-        status.condition(condition, false, SPEC_INVALID, message.as_str());
+        status.condition(condition, false, error.reason(), error.to_string());
     }
     if entry.pods.is_some() {
-        add_readiness(&mut status, &verdict, SPEC_INVALID, object.status, is_serving(&entry, object.live));
+        add_readiness(&mut status, &error, object.status, is_serving(&entry, object.live));
     }
-    let mut plan = Plan { verdict, ..Plan::of_status(object.kind, status) };
+    let mut plan = Plan { verdict: error.verdict(), ..Plan::of_status(object.kind, status) };
     if object.is_deleting && object.kind.is_config() {
         config::plan_deletion(&mut plan, object.users, object.live);
     } else if object.is_deleting {
@@ -68,14 +69,15 @@ pub fn plan_unreadable(object: &Unreadable<'_>) -> Plan {
 ///
 /// `Ready` is false until a reconcile succeeds: it is true for the current plan only. `Stalled` is absent, as a retry may succeed. Every
 /// other condition and field stays as the last plan left it.
-pub fn plan_failing(me: &Resource, live: &Live, reason: &str, failure: &str) -> Option<Plan> {
+pub fn plan_failing(me: &Resource, live: &Live, reason: &'static str, failure: &str) -> Option<Plan> {
     let entry = kinds::entry(me.kind());
     entry.pods?;
-    let verdict = Verdict::Wait(format!("the current configuration is not applied, retrying with backoff: {failure}"));
+    let message = format!("the current configuration is not applied, retrying with backoff: {failure}");
+    let error = PlanError::not_ready(reason, message);
     let mut status = Status::default();
     status.keep_other_conditions(&[STALLED]);
-    add_readiness(&mut status, &verdict, reason, &me.status_value(), is_serving(&entry, live));
-    Some(Plan { verdict, ..Plan::without_children(me, status) })
+    add_readiness(&mut status, &error, &me.status_value(), is_serving(&entry, live));
+    Some(Plan { verdict: error.verdict(), ..Plan::without_children(me, status) })
 }
 
 /// Whether the pods of an earlier plan serve.
@@ -85,8 +87,9 @@ fn is_serving(entry: &KindEntry, live: &Live) -> bool {
 }
 
 /// Adds the readiness of a resource whose plan is not applied. Groups and virtual servers go on routing to what serves, as far as it did.
-fn add_readiness(status: &mut Status, verdict: &Verdict, reason: &str, before: &Value, is_serving: bool) {
-    let Some(readiness) = Readiness::refused(verdict, reason, "Failed", is_serving) else { return };
+fn add_readiness(status: &mut Status, error: &PlanError, before: &Value, is_serving: bool) {
+    let refused = Readiness::refused(&error.verdict(), error.reason(), "Failed", is_serving);
+    let Some(readiness) = refused else { return };
     let was_degraded = before.get("phase").is_some_and(|phase| phase == "Degraded");
     if is_serving && was_degraded { readiness.in_phase("Degraded") } else { readiness }.write(status);
 }

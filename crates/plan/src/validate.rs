@@ -28,6 +28,7 @@ pub(crate) use external_auth::matcher_tokens;
 pub use problems::in_one_line;
 pub(crate) use problems::{Place, Problems, clipped_to};
 pub(crate) use references::problems as reference_problems;
+pub(crate) use webhook::resolved_problems as webhook_problems;
 
 use crate::canonical;
 use crate::error::{NOT_SUPPORTED, PlanError};

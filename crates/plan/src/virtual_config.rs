@@ -15,6 +15,8 @@ use skep_api::virtual_config::VirtualConfig;
 use skep_runconfig::feature::Feature;
 use skep_runconfig::{GoDuration, VirtualDocument};
 
+pub use crate::webhook::documents as webhooks;
+
 /// Why a configuration cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VirtualConfigError {
@@ -62,6 +64,7 @@ pub fn needed(config: &VirtualConfig) -> Vec<(Feature, &'static str)> {
     let needed = [
         (Feature::CodeMode, "codeMode", config.code_mode.as_ref().is_some_and(|mode| mode.enabled)),
         (Feature::Optimizer, "optimizer", config.optimizer.is_some()),
+        (Feature::Webhooks, "webhooks", config.webhooks.is_some()),
     ];
     needed.into_iter().filter(|(.., is_needed)| *is_needed).map(|(feature, member, _)| (feature, member)).collect()
 }

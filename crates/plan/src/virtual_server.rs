@@ -3,7 +3,7 @@
 //!
 //! Where it stands in the spec that backends are `discovered`, the process finds the members of the group by itself and follows them, by
 //! the same functions ([`discovered`]): no child depends on a member then. Where it says `inline`, the members stand in the
-//! configuration, and a change of one rolls the pods. Which servers are behind it, and how they are, is written by
+//! configuration, and a change of one rolls the pods. The list of its backends and their health is written by
 //! the process; here it is only read, for the phase.
 
 mod budget;
@@ -52,6 +52,7 @@ use crate::support;
 use crate::text::derived_name;
 use crate::validate::{in_one_line, reference_problems};
 use crate::virtual_config;
+use crate::webhook::{Webhooks, webhooks};
 use crate::world::World;
 
 /// Where it listens.
@@ -63,11 +64,12 @@ const TEMPLATE: &str = "PodTemplateSpecValid";
 #[derive(Debug, Default)]
 struct Inputs<'a> {
     oidc: Option<&'a MCPOIDCConfigSpec>,
-    /// Who may call, and what they may do.
+    /// The authentication and authorization of clients.
     incoming: ResolvedIncomingAuth,
     /// The document of the authorization server that users sign in to.
     auth_server: Option<EmbeddedAuthServerConfig>,
     telemetry: Option<&'a MCPTelemetryConfigSpec>,
+    webhooks: Webhooks,
     tools: BTreeMap<String, &'a MCPToolConfigSpec>,
     composite_tools: Vec<&'a CompositeTool>,
     embedding_service: Option<String>,
@@ -101,14 +103,14 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
         }
         // There is a condition for each entry, so nothing is resolved of too many.
         Err(error) => {
-            resolver.reject("Valid", error.reason(), error.verdict());
+            resolver.reject("Valid", error);
             Inputs::default()
         }
     };
     if let Some(Err(problem)) = &world.live.session_key {
         let advice = "delete the Secret, and a new one is made; all sessions end then";
         let message = format!("Secret `{}`: {problem}; {advice}", names::virtual_session_key(me.name()));
-        resolver.reject("SessionKeyValid", "HMACSecretValidationFailed", Verdict::Refuse(message));
+        resolver.reject("SessionKeyValid", PlanError::invalid("HMACSecretValidationFailed", message));
     }
     // What the spec is not at fault for is in `Ready` alone.
     let supported = support::check_virtual(&needed(spec), world.settings);
@@ -121,28 +123,24 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
             Ok((children, planned)) => (built, process) = (children, Some(planned)),
             Err(error) => {
                 let condition = if error.is_of_template() { TEMPLATE } else { "Valid" };
-                resolver.reject(condition, error.reason(), error.verdict());
+                resolver.reject(condition, error);
             }
         }
     }
     let (mut status, failure) = (resolver.status, resolver.failure);
     let unfit = supported.and_then(|()| check_names(me, world));
-    let (verdict, error) = match (failure, unfit) {
-        (Some(failure), _) => (failure, None),
-        (None, Err(error)) => (error.verdict(), Some(error)),
-        (None, Ok(())) => (Verdict::Apply, None),
-    };
+    let outcome = Outcome { children: built, proxy: None, error: failure.or(unfit.err()) };
+    let verdict = outcome.verdict();
     set_url(&mut status, base_url(me), &verdict, &names::virtual_service(me.name()), world.live);
-    let outcome = Outcome { children: built, proxy: None, verdict, error };
     state::add(&mut status, object, &outcome, world);
 
     let mut plan = Plan::without_children(me, status);
-    if outcome.verdict == Verdict::Apply {
+    if verdict == Verdict::Apply {
         plan.children = outcome.children;
         plan.virtual_server = process.map(Box::new);
         plan.generated_secret = Some(session_key(me));
     }
-    plan.verdict = outcome.verdict;
+    plan.verdict = verdict;
     plan
 }
 
@@ -155,6 +153,9 @@ fn needed(spec: &VirtualMCPServerSpec) -> Vec<(Feature, String)> {
     if spec.embedding_server_ref.is_some() && !is_listed {
         needed.push((Feature::Optimizer, "spec.embeddingServerRef".to_owned()));
     }
+    if spec.webhook_config_ref.is_some() {
+        needed.push((Feature::Webhooks, "spec.webhookConfigRef".to_owned()));
+    }
     if spec.auth_server_config.is_some() {
         needed.push((Feature::EmbeddedAuthServer, "spec.authServerConfig".to_owned()));
     }
@@ -166,7 +167,8 @@ fn base_url(me: &Resource) -> String {
     format!("http://{}:{PORT}", names::host(&names::virtual_service(me.name()), me.namespace()))
 }
 
-/// The plan of a virtual server that is being deleted, while another controller holds a finalizer: its children are removed.
+/// The plan of a virtual server that is being deleted, while another controller holds a finalizer: its children are removed. Its phase
+/// is `Pending`, as the kind has none for a deletion.
 fn plan_deletion(me: &Resource) -> Plan {
     const MESSAGE: &str = "Virtual MCP server is being deleted";
     let mut status = Status::default();
@@ -188,14 +190,14 @@ fn check(resolver: &mut Resolver<'_>, me: &Resource, spec: &VirtualMCPServerSpec
         Ok(()) => {
             resolver.status.condition("Valid", true, "ValidationSucceeded", "Spec validation passed");
         }
-        Err(error) => resolver.reject("Valid", error.reason(), error.verdict()),
+        Err(error) => resolver.reject("Valid", error),
     }
     let Some(template) = &spec.pod_template_spec else { return };
     match check_pod_template(&Value::Object(template.0.clone())) {
         Ok(()) => {
             resolver.status.condition(TEMPLATE, true, "PodTemplateSpecValid", "PodTemplateSpec is valid");
         }
-        Err(error) => resolver.reject(TEMPLATE, error.reason(), error.verdict()),
+        Err(error) => resolver.reject(TEMPLATE, error),
     }
 }
 
@@ -219,6 +221,8 @@ fn resolve<'a>(
     let shared = incoming::shared_authz(resolver, incoming);
     let telemetry = spec.telemetry_config_ref.as_ref().map(|reference| reference.name.as_str());
     let telemetry = resolver.telemetry(telemetry, resolve::TELEMETRY);
+    let hooks = spec.webhook_config_ref.as_ref().map(|reference| reference.name.as_str());
+    let webhooks = resolver.webhooks(hooks, resolve::WEBHOOKS).map(webhooks).unwrap_or_default();
     let policies = incoming::authentication(resolver, me, incoming, shared, world);
     let (incoming, auth_server) = incoming::document(resolver, me, spec, oidc, policies.as_ref());
     references::embedding_readiness(resolver, spec, namespace, world);
@@ -229,7 +233,7 @@ fn resolve<'a>(
             "MCPGroup `{group}` has {} members, and a virtual server serves at most {BACKENDS}; split the group",
             members.len()
         );
-        resolver.reject("MembersListed", "TooManyMembers", Verdict::Refuse(message));
+        resolver.reject("MembersListed", PlanError::invalid("TooManyMembers", message));
         members.clear();
     }
     let outgoing = outgoing::resolve(&mut resolver.status, &mut budget, spec, &members, namespace, world);
@@ -238,6 +242,7 @@ fn resolve<'a>(
         incoming,
         auth_server,
         telemetry,
+        webhooks,
         tools,
         composite_tools,
         embedding_service,
@@ -289,9 +294,9 @@ fn serve<'a>(
     let named = spec.config.as_ref().is_some_and(|config| !config.backends.is_empty());
     if inputs.backends.is_empty() && !named {
         left_out.insert(0, format!("no member of MCPGroup `{}` can be served; add one", spec.group_ref.name));
-        resolver.reject(CONDITION, "NoBackends", Verdict::Wait(in_one_line(&left_out)));
+        resolver.reject(CONDITION, PlanError::not_ready("NoBackends", in_one_line(&left_out)));
     } else if left_out.is_empty() {
-        let message = format!("all {} members of the group stand in the configuration", inputs.backends.len());
+        let message = format!("all {} members of the group are in the configuration", inputs.backends.len());
         resolver.status.condition(CONDITION, true, "BackendsConfigured", message);
     } else {
         resolver.status.condition(CONDITION, false, "BackendsLeftOut", in_one_line(&left_out));

@@ -1,9 +1,16 @@
-//! Webhooks of a server: what the RunConfig says about them, and the Secret files that they read.
+//! Webhooks of a server: what the RunConfig of a proxy and the document of a virtual server say about them, and the Secret files that they
+//! read.
+//!
+//! ```text
+//!   MCPWebhookConfig ─▶ Webhooks ─▶ RunConfig of a proxy
+//!                          └─ resolved ─▶ config.yaml ─ documents ─▶ RunConfig of the virtual server's chain
+//! ```
 
 use std::collections::BTreeMap;
 
 use skep_api::kinds::{FailurePolicy, MCPWebhookConfigSpec, Webhook};
 use skep_api::reference::SecretKeyRef;
+use skep_api::virtual_config::{ResolvedWebhook, ResolvedWebhookTls, ResolvedWebhooks};
 use skep_runconfig::GoDuration;
 use skep_runconfig::run_config::{Webhook as Document, WebhookTls};
 
@@ -70,12 +77,74 @@ fn document(list: &str, webhook: &Webhook, files: &mut BTreeMap<String, (SecretK
         name: webhook.name.clone(),
         url: webhook.url.clone(),
         timeout: webhook.timeout.as_deref().and_then(|text| text.parse::<GoDuration>().ok()).unwrap_or_default(),
-        failure_policy: match webhook.failure_policy {
-            FailurePolicy::Fail => "fail".into(),
-            FailurePolicy::Ignore => "ignore".into(),
-        },
+        failure_policy: policy(webhook.failure_policy).to_owned(),
         tls_config,
         hmac_secret_ref: file("hmac", webhook.hmac_secret_ref.as_ref()),
+        ..Document::default()
+    }
+}
+
+const fn policy(policy: FailurePolicy) -> &'static str {
+    match policy {
+        FailurePolicy::Fail => "fail",
+        FailurePolicy::Ignore => "ignore",
+    }
+}
+
+// === impl Webhooks ===
+
+impl Webhooks {
+    /// The same in the document of a virtual server. Nothing if there is no webhook.
+    pub(crate) fn resolved(&self) -> Option<ResolvedWebhooks> {
+        let of = |list: &[Document]| list.iter().map(resolved).collect::<Vec<_>>();
+        let all = ResolvedWebhooks { mutating: of(&self.mutating), validating: of(&self.validating) };
+        (all != ResolvedWebhooks::default()).then_some(all)
+    }
+}
+
+fn resolved(webhook: &Document) -> ResolvedWebhook {
+    let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    let timeout = Some(webhook.timeout).filter(|timeout| *timeout != GoDuration::default());
+    ResolvedWebhook {
+        name: webhook.name.clone(),
+        url: webhook.url.clone(),
+        timeout: timeout.map(|timeout| timeout.to_string()),
+        failure_policy: if webhook.failure_policy == policy(FailurePolicy::Ignore) {
+            FailurePolicy::Ignore
+        } else {
+            FailurePolicy::Fail
+        },
+        tls_config: webhook.tls_config.as_ref().map(|tls| ResolvedWebhookTls {
+            ca_bundle_path: some(&tls.ca_bundle_path),
+            client_cert_path: some(&tls.client_cert_path),
+            client_key_path: some(&tls.client_key_path),
+            insecure_skip_verify: tls.insecure_skip_verify,
+        }),
+        hmac_secret_ref: some(&webhook.hmac_secret_ref),
+    }
+}
+
+/// The webhooks of a virtual server's document as a RunConfig has them: those that mutate, and those that validate.
+pub fn documents(webhooks: &ResolvedWebhooks) -> (Vec<Document>, Vec<Document>) {
+    let of = |list: &[ResolvedWebhook]| list.iter().map(of_resolved).collect();
+    (of(&webhooks.mutating), of(&webhooks.validating))
+}
+
+fn of_resolved(webhook: &ResolvedWebhook) -> Document {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    Document {
+        name: webhook.name.clone(),
+        url: webhook.url.clone(),
+        timeout: webhook.timeout.as_deref().and_then(|text| text.parse().ok()).unwrap_or_default(),
+        failure_policy: policy(webhook.failure_policy).to_owned(),
+        tls_config: webhook.tls_config.as_ref().map(|tls| WebhookTls {
+            ca_bundle_path: text(&tls.ca_bundle_path),
+            client_cert_path: text(&tls.client_cert_path),
+            client_key_path: text(&tls.client_key_path),
+            insecure_skip_verify: tls.insecure_skip_verify,
+            ..WebhookTls::default()
+        }),
+        hmac_secret_ref: text(&webhook.hmac_secret_ref),
         ..Document::default()
     }
 }
@@ -101,6 +170,19 @@ mod tests {
         let webhook = |name: &str| json!({ "name": name, "url": "https://a", "hmacSecretRef": secret("hm-ac"), "tlsConfig": tls });
         let spec = json!({ "validating": [webhook("z.check-1"), webhook("a")], "mutating": [webhook("z.check-1")] });
         serde_json::from_value(spec).unwrap()
+    }
+
+    #[test]
+    fn the_document_of_a_virtual_server_says_all_that_a_run_config_does() {
+        let mut config = config();
+        config.validating[0].timeout = Some("2500ms".to_owned());
+        config.validating[1].failure_policy = FailurePolicy::Ignore;
+        config.mutating[0].tls_config = None;
+        let webhooks = webhooks(&config);
+        let resolved = webhooks.resolved().unwrap();
+        assert_eq!(resolved.validating[0].timeout.as_deref(), Some("2.5s"));
+        assert_eq!(documents(&resolved), (webhooks.mutating, webhooks.validating));
+        assert_eq!(Webhooks::default().resolved(), None);
     }
 
     #[test]

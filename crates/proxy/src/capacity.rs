@@ -2,17 +2,23 @@
 //!
 //! ```text
 //!   memory limit of the cgroup ─┬─ 3/8 ▶ buffered bytes, and up to 7/16 of that which wait for room
+//!                               │  1/4   of a virtual server
 //!                               ├─ 1/4 ▶ sessions
-//!                               └─ 1/8 ▶ connections of 32 KiB each, and no more than 1/3 of the open files
+//!                               ├─ 1/8 ▶ connections of 32 KiB each, and no more than 1/3 of the open files
+//!                               ├─ 1/64 ▶ caches of tokens, credentials and annotations
+//!                               └─ 11/64 ▶ of a virtual server, what its backends offer
 //! ```
 //!
-//! These are 117/128 of it at the most; the rest is the program's own.
+//! These are 119/128 of it at the most; the rest is the program's own.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use skep_net::Budget;
 use skep_net::body::PASSING;
+use skep_net::budget::Purpose;
 use skep_net::serve::ConnectionLimits;
 use skep_store::SessionLimits;
 
@@ -23,6 +29,8 @@ const MIB: usize = 1024 * KIB;
 pub const DEFAULT_BUDGET: usize = 256 * MIB;
 /// The least that is buffered: one body and one response of usual size must fit.
 const LEAST_BUDGET: usize = 16 * MIB;
+/// The longest line of a stdio server that is read where there is room.
+const LONGEST_LINE: usize = 64 * MIB;
 /// How many connections there are where nothing limits them.
 const MOST_CONNECTIONS: usize = 8192;
 const LEAST_CONNECTIONS: usize = 64;
@@ -45,20 +53,93 @@ pub struct Capacity {
     pub sessions: SessionLimits,
     /// Connections.
     pub connections: ConnectionLimits,
+    /// Caches.
+    pub caches: Caches,
+}
+
+/// How many bytes caches may have, each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caches {
+    /// Tokens that were verified, and their claims.
+    pub tokens: usize,
+    /// Credentials for servers.
+    pub credentials: usize,
+    /// What tools said about themselves.
+    pub annotations: usize,
+    /// Of a virtual server: what backends offer to clients.
+    pub catalogues: usize,
+    /// What clients see of that.
+    pub views: usize,
+    /// Vectors of tools.
+    pub vectors: usize,
+    /// What is being fetched from backends.
+    pub fetches: usize,
+}
+
+/// What a process is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A proxy in front of one server.
+    Proxy,
+    /// A virtual server, which keeps what its backends offer.
+    VirtualServer,
+}
+
+// === impl Caches ===
+
+impl Default for Caches {
+    /// Where nothing limits the memory.
+    fn default() -> Self {
+        let (small, large) = (8 * MIB, 64 * MIB);
+        Self {
+            tokens: small,
+            credentials: small,
+            annotations: 2 * MIB,
+            catalogues: large,
+            views: large,
+            vectors: large,
+            fetches: 4 * large,
+        }
+    }
+}
+
+impl Caches {
+    /// Those of this process.
+    pub fn of_process() -> Self {
+        static CACHES: LazyLock<Caches> =
+            LazyLock::new(|| memory_limit(Path::new("/")).map_or_else(Caches::default, Caches::within));
+        *CACHES
+    }
+
+    /// Those of a container with so much memory.
+    fn within(memory: usize) -> Self {
+        let most = Self::default();
+        let share = |parts: usize, most: usize| (memory / 256 * parts).min(most);
+        Self {
+            tokens: share(2, most.tokens),
+            credentials: share(1, most.credentials),
+            annotations: share(1, most.annotations),
+            catalogues: share(12, most.catalogues),
+            views: share(12, most.views),
+            vectors: share(8, most.vectors),
+            fetches: share(12, most.fetches),
+        }
+    }
 }
 
 // === impl Capacity ===
 
 impl Capacity {
     /// That of this process, unless the environment says otherwise.
-    pub fn of_process(variables: &BTreeMap<String, String>) -> Self {
+    pub fn of_process(role: Role, variables: &BTreeMap<String, String>) -> Self {
         let root = Path::new("/");
-        Self::derive(memory_limit(root), open_files(root)).with(variables)
+        Self::derive(role, memory_limit(root), open_files(root)).with(variables)
     }
 
     /// That of a container with so much memory and so many files.
-    fn derive(memory: Option<usize>, files: Option<usize>) -> Self {
-        let budget = memory.map_or(DEFAULT_BUDGET, |memory| (memory / 8 * 3).max(LEAST_BUDGET));
+    fn derive(role: Role, memory: Option<usize>, files: Option<usize>) -> Self {
+        let eighths = if role == Role::Proxy { 3 } else { 2 };
+        let budget = memory.map_or(DEFAULT_BUDGET, |memory| (memory / 8 * eighths).max(LEAST_BUDGET));
         let sessions = memory.map_or_else(SessionLimits::default, |memory| {
             let total = (memory / 4).min(SessionLimits::default().total).max(MIB);
             SessionLimits::of_total(total)
@@ -68,7 +149,8 @@ impl Capacity {
         // Streams that pass through all of them leave a third of the budget for others.
         let by_budget = budget / PASSING / 3 * 2;
         let connections = by_memory.min(by_files).min(by_budget).clamp(LEAST_CONNECTIONS, MOST_CONNECTIONS);
-        Self { budget, sessions, connections: ConnectionLimits::of_total(connections) }
+        let caches = memory.map_or_else(Caches::default, Caches::within);
+        Self { budget, sessions, connections: ConnectionLimits::of_total(connections), caches }
     }
 
     fn with(mut self, variables: &BTreeMap<String, String>) -> Self {
@@ -89,6 +171,17 @@ impl Capacity {
             self.connections = ConnectionLimits::of_total(connections);
         }
         self
+    }
+
+    /// How many requests one client behind a trusted proxy may have in flight: half of what its proxy may have.
+    pub fn requests_of_client(&self) -> usize {
+        self.connections.per_peer.div_ceil(2)
+    }
+
+    /// The longest line of a stdio server that is read: no more than its client could be sent.
+    pub fn longest_line(&self) -> usize {
+        let client = self.new_budget().of_client(Ipv4Addr::UNSPECIFIED.into());
+        LONGEST_LINE.min(client.largest(Purpose::Response))
     }
 
     /// A new budget of this size.
@@ -151,39 +244,48 @@ fn open_files(root: &Path) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use skep_net::budget::Purpose;
-
     use super::*;
 
     fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
+    fn derive(memory: Option<usize>, files: Option<usize>) -> Capacity {
+        Capacity::derive(Role::Proxy, memory, files)
+    }
+
     #[test]
     fn a_proxy_takes_its_share_of_the_memory_of_its_container() {
-        let capacity = Capacity::derive(Some(128 * MIB), Some(1 << 20));
+        let capacity = derive(Some(128 * MIB), Some(1 << 20));
         assert_eq!((capacity.budget, capacity.sessions.total), (48 * MIB, 32 * MIB));
         assert_eq!(capacity.connections, ConnectionLimits { total: 512, per_peer: 256 });
-        let unlimited = Capacity::derive(None, None);
+        let unlimited = derive(None, None);
         assert_eq!((unlimited.budget, unlimited.sessions), (DEFAULT_BUDGET, SessionLimits::default()));
         assert_eq!(unlimited.connections.total, DEFAULT_BUDGET / PASSING / 3 * 2);
-        assert_eq!(Capacity::derive(None, Some(1024)).connections.total, 341);
-        let tiny = Capacity::derive(Some(MIB), Some(1));
+        assert_eq!(derive(None, Some(1024)).connections.total, 341);
+        assert_eq!((capacity.longest_line(), unlimited.longest_line()), (21 * MIB, LONGEST_LINE));
+        assert_eq!((capacity.requests_of_client(), unlimited.requests_of_client()), (128, 683));
+        let tiny = derive(Some(MIB), Some(1));
         assert_eq!((tiny.budget, tiny.connections.total), (LEAST_BUDGET, LEAST_CONNECTIONS));
     }
 
     #[test]
     fn item_8_all_parts_together_are_less_than_the_memory_of_the_container() {
-        let unlimited = Capacity::derive(None, None);
+        let unlimited = derive(None, None);
         assert!(unlimited.connections.total * PASSING < unlimited.budget, "{unlimited:?}");
-        for memory in [64 * MIB, 128 * MIB, 256 * MIB, 512 * MIB, 4096 * MIB] {
-            let capacity = Capacity::derive(Some(memory), None);
+        let memories = [64 * MIB, 128 * MIB, 256 * MIB, 512 * MIB, 4096 * MIB];
+        let roles = [Role::Proxy, Role::VirtualServer];
+        for (role, memory) in roles.into_iter().flat_map(|role| memories.map(|memory| (role, memory))) {
+            let capacity = Capacity::derive(role, Some(memory), None);
             // One response alone may wait, however long it is.
             let client = capacity.new_budget().of_client([192, 0, 2, 1].into());
             let waiting = client.largest(Purpose::Response).max(capacity.budget / 4);
             let connections = capacity.connections.total * CONNECTION;
-            let sum = capacity.budget + waiting + capacity.sessions.total + connections;
-            assert!(sum < memory / 16 * 15, "{sum} of {memory}");
+            let Caches { tokens, credentials, annotations, catalogues, views, vectors, fetches } = capacity.caches;
+            let offered = if role == Role::VirtualServer { catalogues + views + vectors + fetches } else { 0 };
+            let caches = tokens + credentials + annotations + offered;
+            let sum = capacity.budget + waiting + capacity.sessions.total + connections + caches;
+            assert!(sum < memory / 16 * 15, "{role:?}: {sum} of {memory}");
             // Streams of servers that all connections pass through leave room for others.
             assert!(capacity.connections.total * skep_net::body::PASSING < capacity.budget, "{capacity:?}");
         }
@@ -193,7 +295,7 @@ mod tests {
 
     #[test]
     fn the_environment_has_the_last_word_if_it_can_be_read() {
-        let given = |pairs: &[(&str, &str)]| Capacity::derive(None, None).with(&variables(pairs));
+        let given = |pairs: &[(&str, &str)]| derive(None, None).with(&variables(pairs));
         assert_eq!(given(&[(BUDGET_VARIABLE, "32Mi")]).budget, 32 * MIB);
         assert_eq!(given(&[(BUDGET_VARIABLE, " 1000000 ")]).budget, 1_000_000);
         for wrong in ["", "0", "-1", "much", "1.5Gi", "99999999999999999999", "Mi"] {

@@ -17,6 +17,7 @@ pub mod exchange;
 pub mod health;
 pub mod hosts;
 mod http;
+mod in_flight;
 pub mod instruments;
 pub mod metrics;
 mod middleware;
@@ -34,5 +35,6 @@ pub mod tool_search;
 mod traced;
 pub mod unsupported;
 
+pub use in_flight::InFlight;
 pub use proxy::{Front, Guards, Proxy};
 pub use settings::Settings;

@@ -25,8 +25,8 @@ pub use self::limits::LimitCounters;
 use self::limits::Shown;
 pub(crate) use self::optimizer::FoundTools;
 pub use self::optimizer::OptimizerCounters;
-pub(crate) use self::rate_limits::CheckLabels;
 pub use self::rate_limits::RateLimitCounters;
+pub(crate) use self::rate_limits::{CheckLabels, RATE_LIMIT_SECONDS};
 use crate::exchange::{Exchange, Head};
 use crate::observe::{Observation, Observer};
 
@@ -211,6 +211,7 @@ impl Metrics {
     /// Counts the same for a collector.
     #[must_use]
     pub fn exported_to(mut self, exported: Option<Arc<ExportedMetrics>>) -> Self {
+        self.rate_limits.export_to(exported.clone());
         self.exported = exported;
         self
     }

@@ -9,7 +9,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use skep_mcp::Message;
+use skep_mcp::{Message, answer};
 use skep_net::body::{Intake, Limit, collect_within, discard};
 use skep_net::budget::{OverBudgetError, Purpose};
 use skep_net::headers::remove_hop_by_hop;
@@ -24,7 +24,8 @@ use crate::downstream::streamable::Streamable;
 use crate::exchange::{Content, Exchange, Head};
 use crate::health::Health;
 use crate::hosts::Hosts;
-use crate::http::{SESSION, is_of_type, json, over_budget, text};
+use crate::http::{SESSION, busy, is_of_type, json, over_budget, text};
+use crate::in_flight::InFlight;
 use crate::metrics::Metrics;
 use crate::router::{BodyRule, Group, MESSAGES, OriginRule, OwnPages, Pages, Paths, STREAM};
 
@@ -66,6 +67,8 @@ pub struct Guards {
     pub hosts: Hosts,
     /// How much it buffers.
     pub budget: Budget,
+    /// How many requests each client behind a trusted proxy has in flight.
+    pub in_flight: InFlight,
     /// Pages of what is behind it.
     pub pages: Option<Arc<dyn Pages>>,
 }
@@ -124,6 +127,13 @@ impl Proxy {
         let mut exchange = Exchange::new(Head::new(parts, peer), Content::Opaque(Bytes::new()));
         (exchange.head.address, exchange.head.client) = (address, client);
         exchange.head.budget = self.guards.budget.of_client(client);
+        // The connections of a client without a proxy in front are limited already.
+        if client != Peer::network(peer.address.ip()) {
+            match self.guards.in_flight.begin(client) {
+                Some(flight) => exchange.head.observe_with(Box::new(flight)),
+                None => return readable(too_many_in_flight(), origin),
+            }
+        }
         let response = match self.receive(group, &mut exchange, &mut body).await {
             Ok(()) => self.forward(&mut exchange).await,
             Err(denial) => {
@@ -299,6 +309,15 @@ fn unread(error: &BodyError) -> Response<Body> {
         }
         BodyError::Broken(_) => text(StatusCode::BAD_REQUEST, "the body broke off"),
     }
+}
+
+/// The response to a client that has too many requests in flight.
+fn too_many_in_flight() -> Response<Body> {
+    let text = "too many requests of this client are in flight; try again in a moment";
+    let mut response = busy(answer::error(None, answer::INTERNAL_ERROR, text, None));
+    // The rest of the request is still on its way; it is not read.
+    response.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// The response to a body that is longer than allowed.

@@ -32,6 +32,7 @@ use self::telemetry::{Exports, Telemetry};
 use crate::chain::{self, Chain};
 use crate::health::{Health, ServerHealth};
 use crate::hosts::Hosts;
+use crate::in_flight::InFlight;
 use crate::instruments::{Instruments, Recorders};
 use crate::metrics::LimitCounters;
 use crate::proxy::{Guards, Proxy};
@@ -135,7 +136,9 @@ pub async fn start(
     }
     let health = Arc::new(Health::new(client_transport(settings), drain.clone()));
     let store = crate::sessions::store(settings, environment).await.map_err(Error::Sessions)?;
-    let limits = LimitCounters::new(guards.budget.clone(), audit_log.clone(), exports.traces().cloned());
+    exports.watch(audit_log.as_ref());
+    let mut limits = LimitCounters::new(guards.budget.clone(), audit_log.clone(), exports.traces().cloned());
+    limits.refused_requests = guards.in_flight.refused();
     if let Some(metrics) = &telemetry.metrics {
         metrics.add_limits(limits.clone());
     }
@@ -190,7 +193,8 @@ fn guards(settings: &Settings, address: SocketAddr) -> Result<Guards, Error> {
         Backend::Stdio(..) | Backend::Http(_) | Backend::Remote(_) => None,
     };
     let hosts = Hosts::of(address, &settings.allowed_hosts)?;
-    Ok(Guards { hosts, budget: settings.capacity.new_budget(), pages })
+    let in_flight = InFlight::new(settings.capacity.requests_of_client());
+    Ok(Guards { hosts, budget: settings.capacity.new_budget(), in_flight, pages })
 }
 
 /// What the chain needs that is not in the RunConfig, but for what depends on the port, the secrets and the place.
@@ -199,6 +203,7 @@ fn chain_context(settings: &Settings, environment: &BTreeMap<String, String>, te
         server: settings.config.name.clone(),
         environment: environment.clone(),
         files: settings.files.clone(),
+        caches: settings.capacity.caches,
         rate_limits: telemetry.metrics.as_ref().map(|metrics| metrics.rate_limits().clone()).unwrap_or_default(),
         optimizer: telemetry.metrics.as_ref().map(|metrics| metrics.optimizer().clone()).unwrap_or_default(),
         audit_output: settings.audit_output.clone(),

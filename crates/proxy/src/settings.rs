@@ -11,11 +11,11 @@ use skep_runconfig::GoDuration;
 use skep_runconfig::run_config::RunConfig;
 pub use skep_telemetry::audit::Output as AuditOutput;
 use skep_upstream::Upstream;
-use skep_webhook::MemoryFiles;
+pub use skep_webhook::MemoryFiles;
 use skep_workload::gate::{GENERATION_VARIABLE, frozen};
 use skep_workload::server::{Server, Speaks};
 
-use crate::capacity::Capacity;
+use crate::capacity::{Capacity, Role};
 use crate::hosts::Hosts;
 use crate::instruments::Instruments;
 use crate::middleware::origin::is_origin;
@@ -211,6 +211,7 @@ impl Settings {
             return Err(SettingsError::Field { field: "stateless", problem });
         }
         let is_remote = matches!(backend, Backend::Remote(_));
+        let role = if matches!(backend, Backend::Upstream(_)) { Role::VirtualServer } else { Role::Proxy };
         let asked = variable("TOOLHIVE_REMOTE_HEALTHCHECKS").is_some_and(|text| matches!(text, "true" | "1"));
         let mut settings = Self {
             listen: listen(&config)?,
@@ -222,7 +223,7 @@ impl Settings {
                 timeout: duration_of(variables, "TOOLHIVE_HEALTH_CHECK_PING_TIMEOUT", Duration::from_secs(5)),
             },
             allowed_hosts: Vec::new(),
-            capacity: Capacity::of_process(variables),
+            capacity: Capacity::of_process(role, variables),
             audit_output: AuditOutput::default(),
             files: MemoryFiles::default(),
             backend,

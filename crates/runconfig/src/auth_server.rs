@@ -34,7 +34,7 @@ document! {
         pub token_lifespans: Option<TokenLifespans> = if_set "token_lifespans",
         /// How long delegated tokens last.
         pub delegation_token_lifespan: String = if_set "delegation_token_lifespan",
-        /// The providers that callers really sign in to.
+        /// The providers that users really sign in to.
         pub upstreams: Vec<Upstream> = always "upstreams",
         /// The scopes that it knows. Empty means the default ones.
         pub scopes_supported: Vec<String> = if_set "scopes_supported",
@@ -44,7 +44,7 @@ document! {
         pub allowed_audiences: Vec<String> = always "allowed_audiences",
         /// Where its state is kept. Left out, in memory.
         pub storage: Option<Storage> = if_set "storage",
-        /// Whether the upstream's token is kept away from the server behind the proxy.
+        /// Whether the upstream's token is kept away from the MCP server.
         pub disable_upstream_token_injection: bool = if_set "disable_upstream_token_injection",
         /// Clients that are known by a document at their own URL.
         pub cimd: Option<ClientIdMetadata> = if_set "cimd",

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_requested_is_the_list_without_the_rows_that_proxies_apply_by_themselves() {
+    fn requested_middleware_is_the_list_without_the_rows_that_proxies_apply_by_themselves() {
         let implicit = ["bodylimit", "header-forward", "recovery"];
         let rest = kinds(list(&config(ALL))).into_iter().filter(|kind| !implicit.contains(&kind.as_str()));
         assert_eq!(kinds(list_requested(&config(ALL))), rest.collect::<Vec<_>>());
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_proxy_adds_by_itself_stands_around_the_list() {
+    fn middleware_that_a_proxy_adds_by_itself_stands_around_the_list() {
         let chain = [("telemetry", false), ("audit", true), ("origin", false), ("origin", true), ("telemetry", true)];
         let places = chain.into_iter().chain([("strip-auth", false), ("header-forward", false)]);
         let places: Vec<_> = places.map(|(kind, is_listed)| place(kind, is_listed)).collect();

@@ -44,7 +44,7 @@ document! {
         pub registry_url: String = if_set "registry_url",
         /// The server's name in that registry.
         pub registry_server_name: String = if_set "registry_server_name",
-        /// How to sign in to the remote server.
+        /// How to authenticate to the remote server.
         pub remote_auth_config: Option<RemoteAuthConfig> = if_set "remote_auth_config",
         /// Arguments of the container.
         pub cmd_args: Vec<String> = if_set "cmd_args",

@@ -90,7 +90,7 @@ pub(crate) struct VmcpInit {
     /// The group, after which the virtual server is named
     #[arg(short, long)]
     pub(crate) group: String,
-    /// A server to put behind it; may be repeated
+    /// A backend, with its URL; may be repeated
     #[arg(long = "backend", value_name = "NAME=URL")]
     pub(crate) backends: Vec<String>,
     /// The file to write; standard output without it

@@ -407,7 +407,7 @@ mod tests {
 
     /// A name in YAML is not always a string.
     #[test]
-    fn what_is_not_a_string_says_to_quote_it() {
+    fn a_value_that_is_no_string_is_refused_with_the_advice_to_quote_it() {
         for (text, words) in [
             ("apiVersion: v1\nkind: Secret\nmetadata: {name: 123}\n", "metadata.name"),
             (

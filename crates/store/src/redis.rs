@@ -29,7 +29,7 @@ const DIAL: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(3);
 
 /// How long a replacement connection is kept before it may be replaced in turn.
-const PAUSE: Duration = Duration::from_secs(1);
+const REPLACEMENT_DELAY: Duration = Duration::from_secs(1);
 
 /// The address of a server and our credentials.
 #[derive(Clone)]
@@ -83,7 +83,7 @@ struct Link {
 
 /// Whether a command may be retried when the connection broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Again {
+pub(crate) enum Retry {
     /// It is idempotent.
     Yes,
     /// Only if the first one cannot have arrived.
@@ -179,11 +179,11 @@ impl Server {
 
     /// Checks the connection.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        self.run(&redis::cmd("PING"), Again::Yes).await
+        self.run(&redis::cmd("PING"), Retry::Yes).await
     }
 
     /// Runs a command.
-    pub(crate) async fn run<T: FromRedisValue>(&self, command: &Cmd, again: Again) -> Result<T, StoreError> {
+    pub(crate) async fn run<T: FromRedisValue>(&self, command: &Cmd, again: Retry) -> Result<T, StoreError> {
         let mut link = self.0.link().clone();
         let mut answer = command.query_async(&mut link.connection).await;
         if answer.as_ref().is_err_and(|error| again.is_due(error)) {
@@ -193,7 +193,7 @@ impl Server {
         let verdict = answer.as_ref().err().map_or(Verdict::Keep, Verdict::of);
         if verdict != Verdict::Keep
             && let Some(mut fresh) = self.0.replaced(&link)
-            && (verdict == Verdict::Replace || again == Again::Yes)
+            && (verdict == Verdict::Replace || again == Retry::Yes)
         {
             answer = command.query_async(&mut fresh.connection).await;
         }
@@ -212,7 +212,7 @@ impl Inner {
     fn replaced(&self, found: &Link) -> Option<Link> {
         let mut link = self.link();
         if link.since == found.since {
-            if found.since.is_some_and(|since| since.elapsed() < PAUSE) {
+            if found.since.is_some_and(|since| since.elapsed() < REPLACEMENT_DELAY) {
                 return None;
             }
             // It cannot fail: the same settings made the first one.
@@ -234,7 +234,7 @@ fn unavailable(error: &RedisError) -> StoreError {
     StoreError::Unavailable(UnavailableError::of(error))
 }
 
-impl Again {
+impl Retry {
     fn is_due(self, error: &RedisError) -> bool {
         match self {
             Self::Yes => error.is_connection_dropped(),

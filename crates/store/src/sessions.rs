@@ -89,7 +89,7 @@ impl Sessions {
         self.touch_for(id, Owner::default).await
     }
 
-    /// The same for an owner, whom the session counts against if this replica has not seen it before.
+    /// The same for an owner, which the session counts against if this replica has not seen it before.
     pub async fn touch_for(&self, id: &str, owner: impl FnOnce() -> Owner) -> Result<Option<Arc<Session>>, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.touch(id)),

@@ -23,7 +23,7 @@ use skep_net::Client;
 
 use self::client::CollectorClient;
 pub use self::endpoint::{Endpoint, EndpointError};
-pub use self::metrics::{ExportedMetrics, Measurement, MetricTask};
+pub use self::metrics::{Bounds, ExportedMetrics, Measurement, MetricTask};
 pub use self::spans::{SpanTask, Traces};
 
 /// The scope of everything that is sent, as dashboards of the original know it.

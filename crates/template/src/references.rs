@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_found_however_it_is_reached() {
+    fn fields_are_found_however_a_template_reaches_them() {
         let cases: [(&str, &[&str]); 24] = [
             ("text", &[]),
             ("{{.}}{{$}}", &[]),

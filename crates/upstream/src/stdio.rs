@@ -20,6 +20,7 @@ mod capabilities;
 mod connection;
 mod handshake;
 mod initialize;
+mod line;
 mod lines;
 pub(crate) mod log_level;
 mod logging;

@@ -88,8 +88,13 @@ pub trait Upstream: Debug + Send + Sync {
         false
     }
 
-    /// Which of several servers each thing belongs to that a client sees now.
-    fn backend_names<'a>(&'a self, _client: &'a ClientContext) -> BoxFuture<'a, Option<Arc<dyn BackendNames>>> {
+    /// Which of several servers each thing belongs to that a client sees now. What the client names must be among them, and the rest may be
+    /// incomplete.
+    fn backend_names<'a>(
+        &'a self,
+        _client: &'a ClientContext,
+        _named: Option<(List, &'a str)>,
+    ) -> BoxFuture<'a, Option<Arc<dyn BackendNames>>> {
         Box::pin(std::future::ready(None))
     }
 

@@ -4,7 +4,8 @@
 //!   catalogues, by backend ─▶ overrides ─▶ filter ─▶ names (prefix, priority, …) ─▶ View: lists, routes, conflicts
 //! ```
 //!
-//! The result depends on nothing else: backends are taken in the order of their names, and so every replica names the same tool alike.
+//! The result depends on nothing else: backends are taken in the order of their names, and so every replica names the same tool alike. How
+//! backends are is no part of it: a name is that of its backend while that is down as well, and never calls another one meanwhile.
 
 mod names;
 mod prompts;
@@ -13,7 +14,7 @@ mod rules;
 mod template;
 mod tools;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 pub use rules::{Rules, Strategy};
@@ -36,6 +37,10 @@ pub struct View {
     pub templates: BTreeMap<Box<str>, Route>,
     /// What could not be offered under its own name, or at all.
     pub conflicts: Vec<Conflict>,
+    /// The names of the tools of each backend, by what the backend calls them.
+    names: BTreeMap<BackendName, HashMap<Box<str>, Box<str>>>,
+    /// What clients know by other URIs than its backend.
+    renamed: BTreeMap<BackendName, resources::Renamed>,
 }
 
 /// A prompt, resource or template of a backend.
@@ -106,8 +111,8 @@ impl View {
             return Some((name, &tool.route));
         }
         let (backend, original) = name.split_once('.')?;
-        let is_meant = |tool: &ToolRoute| &*tool.route.backend == backend && &*tool.route.original == original;
-        self.tools.iter().find(|(_, tool)| is_meant(tool)).map(|(name, tool)| (&**name, &tool.route))
+        let (name, tool) = self.tools.get_key_value(self.names.get(backend)?.get(original)?)?;
+        Some((name, &tool.route))
     }
 
     /// The prompt that a client gets.
@@ -117,19 +122,14 @@ impl View {
 
     /// Whether clients know any resource of a backend by another URI than the backend.
     pub fn renames(&self, backend: &str) -> bool {
-        let all = self.resources.iter().chain(&self.templates);
-        all.into_iter().any(|(shown, route)| &*route.backend == backend && *shown != route.original)
+        self.renamed.contains_key(backend)
     }
 
     /// The URI by which clients know a resource of a backend, where that is another one than the backend's.
     pub fn shown_uri(&self, backend: &str, uri: &str) -> Option<String> {
+        let shown = self.renamed.get(backend)?.shown(uri)?;
         let is_bare = |(of, original): (BackendName, Box<str>)| &*of == backend && &*original == uri;
-        if self.resource(uri).is_some_and(is_bare) {
-            return None;
-        }
-        let is_it = |route: &Route| &*route.backend == backend && &*route.original == uri;
-        let exact = self.resources.iter().find(|(_, route)| is_it(route)).map(|(shown, _)| shown.to_string());
-        exact.or_else(|| resources::shown_by_template(&self.templates, backend, uri))
+        (!self.resource(uri).is_some_and(is_bare)).then_some(shown)
     }
 
     /// The backend that a client reads a resource of, and the URI that the backend knows.

@@ -88,6 +88,11 @@ impl BackendSpec {
         }
         self.auth_config_ref = auth_config;
     }
+
+    /// Whether another configuration is of the same server, however that is called.
+    pub(crate) fn is_of_same_server(&self, other: &Self) -> bool {
+        (&self.name, &self.url, self.transport) == (&other.name, &other.url, other.transport)
+    }
 }
 
 // === impl Backend ===

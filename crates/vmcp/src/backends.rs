@@ -1,6 +1,7 @@
 //! The backends of a virtual server, which come, change and go while it serves.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -28,8 +29,10 @@ pub type BackendSet = Arc<BTreeMap<BackendName, Arc<Backend>>>;
 #[derive(Debug)]
 pub struct Backends {
     set: watch::Sender<BackendSet>,
-    /// Counts changes: of which backends there are, what they offer, and how they are.
-    changes: watch::Sender<u64>,
+    /// Whether one of them is called with the credentials of clients.
+    has_of_client: AtomicBool,
+    /// Counts changes: of which backends there are, what they offer, and how they are. Each is counted after it happened.
+    changes: Arc<watch::Sender<u64>>,
     monitor: Option<MonitorSettings>,
 }
 
@@ -47,7 +50,12 @@ pub struct LeftOut {
 impl Backends {
     /// None yet. They are checked if there are settings for that.
     pub fn new(monitor: Option<MonitorSettings>) -> Arc<Self> {
-        Arc::new(Self { set: watch::Sender::new(BackendSet::default()), changes: watch::Sender::new(0), monitor })
+        Arc::new(Self {
+            set: watch::Sender::new(BackendSet::default()),
+            has_of_client: AtomicBool::new(false),
+            changes: Arc::new(watch::Sender::new(0)),
+            monitor,
+        })
     }
 
     /// Those that there are now.
@@ -60,6 +68,16 @@ impl Backends {
         self.set.borrow().get(name).cloned()
     }
 
+    /// How many changes there were: what was made of the backends holds until there is another one.
+    pub(crate) fn generation(&self) -> u64 {
+        *self.changes.borrow()
+    }
+
+    /// Whether one of them is called with the credentials of clients.
+    pub(crate) fn has_of_client(&self) -> bool {
+        self.has_of_client.load(Ordering::Acquire)
+    }
+
     /// Tells of every change.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
@@ -70,18 +88,22 @@ impl Backends {
         self.monitor.is_some()
     }
 
-    /// Makes these the backends. One that did not change keeps its connections, its sessions and what is known of it. Returns those that
-    /// cannot be called.
+    /// Makes these the backends. One that did not change keeps its connections, its sessions and what is known of it. One that is configured
+    /// in another way, as with a rotated credential, keeps what it offered until it is listed anew. Returns those that cannot be called.
     pub fn apply(self: &Arc<Self>, specs: Vec<BackendSpec>) -> Vec<LeftOut> {
         let (known, mut next, mut left_out) = (self.all(), BTreeMap::new(), Vec::new());
         for spec in specs {
             let name = spec.name.clone();
-            if let Some(same) = known.get(&name).filter(|backend| backend.spec.digest == spec.digest) {
+            let before = known.get(&name);
+            if let Some(same) = before.filter(|backend| backend.spec.digest == spec.digest) {
                 next.insert(name, same.clone());
                 continue;
             }
             match Backend::new(spec) {
                 Ok(backend) => {
+                    if let Some(before) = before.filter(|before| before.spec.is_of_same_server(&backend.spec)) {
+                        backend.offers.inherit(&before.offers);
+                    }
                     next.insert(name, backend);
                 }
                 Err(error) => left_out.push(LeftOut { name, reason: error.to_string() }),
@@ -100,8 +122,11 @@ impl Backends {
         if new.is_empty() && next.len() == known.len() {
             return;
         }
+        let has_of_client = next.values().any(|backend| backend.spec.strategy.is_of_client());
+        self.has_of_client.store(has_of_client, Ordering::Release);
         self.set.send_replace(Arc::new(next));
         for backend in new {
+            backend.offers.count_in(Arc::downgrade(&self.changes));
             self.watch(&backend);
         }
         self.changed();
@@ -198,4 +223,54 @@ fn listen_call(client: ClientContext) -> Option<Call> {
     let request = json!({ "jsonrpc": "2.0", "id": "changes", "method": "subscriptions/listen", "params": params });
     let message = Message::parse(request.to_string().into()).ok()?;
     Some(Call { takes_interim: true, client, ..Call::new(message, Era::Modern) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use skep_mcp::list::List;
+    use skep_net::Addresses;
+    use skep_upstream::http::Transport;
+
+    use super::*;
+    use crate::backend::TIMEOUT;
+    use crate::catalogue::{Catalogue, Item};
+    use crate::credentials::Strategy;
+    use crate::offer::Viewer;
+
+    fn spec(url: &str, digest: u8) -> BackendSpec {
+        BackendSpec {
+            name: "a".into(),
+            url: url.to_owned(),
+            transport: Transport::StreamableHttp,
+            auth_type: "unauthenticated".to_owned(),
+            strategy: Strategy::None,
+            headers: http::HeaderMap::new(),
+            addresses: Addresses::Machine,
+            ca_bundle: None,
+            timeout: TIMEOUT,
+            metadata: BTreeMap::new(),
+            auth_config_ref: None,
+            digest: [digest; 32],
+        }
+    }
+
+    #[tokio::test]
+    async fn a_rotated_credential_takes_no_tool_away() {
+        let backends = Backends::new(None);
+        let known = |backends: &Backends| {
+            let backend = backends.get("a").unwrap();
+            backend.offers.known(Viewer::Anyone).map(|known| known.catalogue.tools[0].name.to_string())
+        };
+        assert_eq!(backends.apply(vec![spec("http://a.example/mcp", 1)]), []);
+        let tools = vec![Item::parse(List::Tools, r#"{"name":"tool"}"#).unwrap()];
+        let before = backends.get("a").unwrap();
+        before.offers.take(Viewer::Anyone, Catalogue { tools, ..Catalogue::default() });
+        backends.apply(vec![spec("http://a.example/mcp", 2)]);
+        assert!(!Arc::ptr_eq(&before, &backends.get("a").unwrap()));
+        assert_eq!(known(&backends).as_deref(), Some("tool"));
+        backends.apply(vec![spec("http://other.example/mcp", 2)]);
+        assert_eq!(known(&backends), None, "that is another server");
+    }
 }

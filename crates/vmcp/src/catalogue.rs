@@ -9,7 +9,7 @@ use std::time::Duration;
 
 pub(crate) use bounded::{Bounded, Limits, Owner, owner_of};
 pub(crate) use fetch::meta;
-pub use fetch::{FetchError, fetch};
+pub use fetch::{FetchError, fetch, fetch_within};
 pub(crate) use shared::{Catalogues, Digest};
 use skep_mcp::list::{Element, List};
 

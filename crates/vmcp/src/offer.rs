@@ -4,15 +4,20 @@
 //! | --- | --- |
 //! | is fresh | it |
 //! | is older than it holds | it, and a refresh is started |
-//! | was never there | the first one, if it arrives within a short time; else it goes on without |
+//! | was never there | nothing; see [`Views`](crate::view::Views) for what waits for it |
 //! | was evicted, because there are too many | the same |
 //!
-//! So a backend that is slow or broken delays the first lists after it appeared, and no others. What depends on the client is kept for each
-//! client: of a backend that is called with a client's credentials, or with headers of the client. Such catalogues are kept by content, once
-//! for all clients that see the same, and within limits ([`Catalogues`]): a client may call itself something else in each request.
+//! Whatever the refresh is for, a health check among them, there is one at a time, so none overwrites a newer catalogue with an older one. One
+//! that began before the backend said that its lists changed is repeated.
+//!
+//! What depends on the client is kept for each client: of a backend that is called with a client's credentials, or with headers of the client.
+//! So a list that is `private` (`cacheScope`) is never one client's that another one gets: what all clients share was requested with the
+//! credentials of the virtual server, and without anything of a client. Such catalogues are kept by content, once for all clients that see the
+//! same, and within limits ([`Catalogues`]): a client may call itself something else in each request.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+mod known;
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
@@ -21,16 +26,13 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+pub use self::known::{CatalogueUse, Offer, Offered};
+use self::known::{Flight, Settled};
 use crate::backend::Backend;
-use crate::catalogue::{Bounded, Catalogue, Catalogues, Digest, FetchError, Limits, Owner, fetch, owner_of};
+use crate::catalogue::{Bounded, Catalogues, FetchError, Limits, fetch, owner_of};
 
-/// For how long a catalogue holds that does not say so itself, and the longest that it may say.
-const FRESH: Duration = Duration::from_secs(30);
-const LONGEST: Duration = Duration::from_hours(1);
-/// How long the first catalogue of a backend is waited for.
-const FIRST: Duration = Duration::from_secs(2);
-/// How long after a failed refresh the next one may be started.
-const RETRY: Duration = Duration::from_secs(5);
+/// How long after a fetch that a change overtook the next one begins, from the second one on: a backend may report changes without end.
+const OVERTAKEN: Duration = Duration::from_secs(1);
 /// How many clients have a catalogue of their own, for each backend, and how many one owner may seem to be.
 const CLIENTS: Limits = Limits { total: 1024, per_owner: 512 };
 /// How many catalogues of clients are fetched from a backend at once: each is in memory before it is known how long it is.
@@ -55,45 +57,9 @@ pub struct Offers {
     fetches: Semaphore,
     /// Counts changes of what is known, so that what is made of it is made anew.
     changes: watch::Sender<u64>,
-}
-
-/// What a backend offers to one viewer.
-#[derive(Debug)]
-pub struct Offer {
-    state: watch::Sender<State>,
-    catalogues: Arc<Catalogues>,
-    /// Whose share its catalogue counts in.
-    owner: Owner,
-    is_fetching: AtomicBool,
+    /// What counts the changes of all backends, once this is one of them.
+    all: OnceLock<Weak<watch::Sender<u64>>>,
     since: Instant,
-}
-
-/// What is known of a catalogue.
-#[derive(Debug, Default)]
-struct State {
-    /// The last good one.
-    last: Option<Last>,
-    /// When it was asked for the last time, and what went wrong if that failed.
-    outcome: Option<(Instant, Result<(), FetchError>)>,
-}
-
-/// The last good catalogue.
-#[derive(Debug)]
-struct Last {
-    digest: Digest,
-    /// The catalogue of all clients. Those of some are kept by content, and may be evicted.
-    own: Option<Arc<Catalogue>>,
-    /// For how long it says that it holds.
-    time_to_live: Option<Duration>,
-}
-
-/// A catalogue, and what tells it from others.
-#[derive(Clone, Debug)]
-pub struct Offered {
-    /// A digest of it.
-    pub digest: [u8; 32],
-    /// What is offered.
-    pub catalogue: Arc<Catalogue>,
 }
 
 // === impl Viewer ===
@@ -134,7 +100,8 @@ impl Offers {
 
     fn within(upstream: Arc<dyn Upstream>, timeout: Duration, catalogues: Arc<Catalogues>) -> Self {
         let (viewers, fetches) = (Mutex::new(Bounded::new(CLIENTS)), Semaphore::new(FETCHES));
-        Self { upstream, timeout, viewers, catalogues, fetches, changes: watch::Sender::new(0) }
+        let (changes, all) = (watch::Sender::new(0), OnceLock::new());
+        Self { upstream, timeout, viewers, catalogues, fetches, changes, all, since: Instant::now() }
     }
 
     /// What changes of what is known to any viewer.
@@ -142,13 +109,25 @@ impl Offers {
         self.changes.subscribe()
     }
 
-    /// What is offered to a viewer. A refresh is started if what is known is not fresh.
-    pub fn to(&self, me: &Arc<Backend>, viewer: Viewer, client: &ClientContext) -> Arc<Offer> {
+    /// Changes count in this as well from now on.
+    pub(crate) fn count_in(&self, all: Weak<watch::Sender<u64>>) {
+        // A backend is one of one virtual server.
+        let _counted_before = self.all.set(all);
+    }
+
+    /// What is offered to a viewer. A refresh is started if what is known is not fresh enough.
+    pub fn to(&self, me: &Arc<Backend>, viewer: Viewer, client: &ClientContext, purpose: CatalogueUse) -> Arc<Offer> {
         let offer = self.offer(viewer, client);
-        if offer.is_due() {
+        if offer.is_due(purpose) {
             start_refresh(me, &offer, client);
         }
         offer
+    }
+
+    /// The last good catalogue of a viewer, or else that of all clients, without any request.
+    pub(crate) fn known(&self, viewer: Viewer) -> Option<Offered> {
+        let known = |viewer| self.with(|viewers| viewers.get(&viewer).cloned())?.known();
+        known(viewer).or_else(|| known(Viewer::Anyone))
     }
 
     /// What is offered to a viewer, as far as it is known: nothing, if its catalogue was evicted.
@@ -158,7 +137,7 @@ impl Offers {
                 return offer.clone();
             }
             let owner = (viewer != Viewer::Anyone).then(|| owner_of(client));
-            let offer = Offer::new(self.catalogues.clone(), owner.clone());
+            let offer = Offer::new(self.catalogues.clone(), owner.clone(), self.since);
             viewers.insert(&viewer, offer.clone(), 1, owner);
             offer
         })
@@ -167,17 +146,27 @@ impl Offers {
     /// What was known is not fresh any more: the backend says that it changed. What all clients see is asked for at once, the rest when it is
     /// needed.
     pub(crate) fn expire_and_refresh(&self, me: &Arc<Backend>) {
-        self.with(|viewers| {
-            for offer in viewers.values() {
-                // What waits for the first outcome is not woken by that.
-                offer.state.send_if_modified(|state| {
-                    state.outcome = None;
-                    false
-                });
-            }
-        });
+        self.with(|viewers| viewers.values().for_each(|offer| offer.expire()));
         if !me.spec.strategy.is_of_client() {
-            let _refreshed = self.to(me, Viewer::Anyone, &ClientContext::default());
+            let _refreshed = self.to(me, Viewer::Anyone, &ClientContext::default(), CatalogueUse::List);
+        }
+        // Clients that listen have their own refreshed.
+        self.notify_all();
+    }
+
+    /// Asks the backend what it offers to all clients, unless that is in progress, and waits for the outcome.
+    pub(crate) async fn check(&self, me: &Arc<Backend>, timeout: Duration) -> Result<(), FetchError> {
+        let client = ClientContext::default();
+        let offer = self.offer(Viewer::Anyone, &client);
+        let ended = start_refresh(me, &offer, &client);
+        offer.outcome_after(ended, timeout).await
+    }
+
+    /// Begins with what another configuration of the same backend offered to all clients, until it is listed anew.
+    pub(crate) fn inherit(&self, before: &Self) {
+        let offer = self.offer(Viewer::Anyone, &ClientContext::default());
+        if let Some(known) = before.known(Viewer::Anyone) {
+            offer.inherit(&known);
         }
         // What the others see is asked for in their names, by those that listen.
         if self.with(|viewers| viewers.values().any(|offer| offer.owner.is_some())) {
@@ -201,11 +190,24 @@ impl Offers {
         offer.is_some_and(|offer| offer.known().is_some())
     }
 
-    /// Takes the outcome of a fetch that was made for another reason.
-    pub(crate) fn take(&self, viewer: Viewer, fetched: Result<Catalogue, FetchError>) {
+    #[cfg(test)]
+    pub(crate) fn take(&self, viewer: Viewer, catalogue: crate::catalogue::Catalogue) {
         let offer = self.offer(viewer, &ClientContext::default());
-        if offer.settle(fetched) {
-            self.changes.send_modify(|changes| *changes += 1);
+        if let (Some(mut flight), _) = offer.begin() {
+            flight.settle(Ok(catalogue));
+        }
+        self.notify();
+    }
+
+    /// What is known to some viewer changed.
+    fn notify(&self) {
+        self.changes.send_modify(|changes| *changes += 1);
+        self.notify_all();
+    }
+
+    fn notify_all(&self) {
+        if let Some(all) = self.all.get().and_then(Weak::upgrade) {
+            all.send_modify(|changes| *changes += 1);
         }
     }
 
@@ -214,104 +216,41 @@ impl Offers {
     }
 }
 
-/// Asks a backend what it offers, unless that is in progress.
-pub(crate) fn start_refresh(backend: &Arc<Backend>, offer: &Arc<Offer>, client: &ClientContext) {
-    if offer.is_fetching.swap(true, Ordering::AcqRel) {
-        return;
+/// Asks a backend what it offers, unless that is in progress. Returns how many fetches had ended by then.
+fn start_refresh(backend: &Arc<Backend>, offer: &Arc<Offer>, client: &ClientContext) -> u64 {
+    let (flight, ended) = offer.begin();
+    if let Some(flight) = flight {
+        tokio::spawn(refresh(backend.clone(), flight, client.clone()).in_current_span());
     }
-    let (backend, offer, client) = (backend.clone(), offer.clone(), client.clone());
-    tokio::spawn(
-        async move {
-            let offers = &backend.offers;
-            let permit = match &offer.owner {
-                Some(_) => offers.fetches.acquire().await.ok(),
-                None => None,
-            };
-            let fetched = fetch(&offers.upstream, &client, offers.timeout).await;
-            if let Err(error) = &fetched {
-                tracing::warn!(backend = &*backend.spec.name, %error, "listing a backend failed");
-            }
-            if offer.settle(fetched) {
-                offers.changes.send_modify(|changes| *changes += 1);
-            }
-            offer.is_fetching.store(false, Ordering::Release);
-            drop(permit);
-        }
-        .in_current_span(),
-    );
+    ended
 }
 
-// === impl Offer ===
-
-impl Offer {
-    fn new(catalogues: Arc<Catalogues>, owner: Owner) -> Arc<Self> {
-        let state = watch::Sender::default();
-        Arc::new(Self { state, catalogues, owner, is_fetching: AtomicBool::new(false), since: Instant::now() })
-    }
-
-    /// The last good catalogue, if it is still kept.
-    pub fn known(&self) -> Option<Offered> {
-        let state = self.state.borrow();
-        let last = state.last.as_ref()?;
-        let catalogue = last.own.clone().or_else(|| self.catalogues.find(&last.digest))?;
-        Some(Offered { digest: last.digest, catalogue })
-    }
-
-    /// What is known, once anything is: but the first catalogue is waited for only for a short time after the backend appeared.
-    pub async fn first(&self) -> Option<Offered> {
-        let until = self.since + FIRST;
-        let mut state = self.state.subscribe();
-        let settled = state.wait_for(|state| state.outcome.is_some() || state.last.is_some());
-        let _late = tokio::time::timeout_at(until, settled).await;
-        self.known()
-    }
-
-    /// Whether there was a catalogue that is not kept any more.
-    fn is_evicted(&self) -> bool {
-        self.state.borrow().last.is_some() && self.known().is_none()
-    }
-
-    fn is_due(&self) -> bool {
-        let state = self.state.borrow();
-        match &state.outcome {
-            None => true,
-            Some((at, Err(_))) => at.elapsed() >= RETRY,
-            Some((at, Ok(()))) => {
-                let lives = state.last.as_ref().and_then(|last| last.time_to_live);
-                at.elapsed() >= lives.filter(|lives| !lives.is_zero()).unwrap_or(FRESH).min(LONGEST)
+/// Fetches until no change has overtaken the fetch.
+async fn refresh(backend: Arc<Backend>, mut flight: Flight, client: ClientContext) {
+    let offers = &backend.offers;
+    let mut pause = Duration::ZERO;
+    loop {
+        let permit = if flight.is_of_client() { offers.fetches.acquire().await.ok() } else { None };
+        let fetched = fetch(&offers.upstream, &client, offers.timeout).await;
+        drop(permit);
+        if let Err(error) = &fetched {
+            // One that stays away is reported once.
+            if flight.failed_alike(error) {
+                tracing::debug!(backend = &*backend.spec.name, %error, "listing a backend failed again");
+            } else {
+                tracing::warn!(backend = &*backend.spec.name, %error, "listing a backend failed");
             }
         }
-    }
-
-    /// Takes the outcome of a fetch. Says whether the catalogue changed.
-    fn settle(&self, fetched: Result<Catalogue, FetchError>) -> bool {
-        let before = self.known();
-        // A list that could not be fetched stays as it was.
-        let complete = |fetched: Catalogue| match &before {
-            Some(before) => fetched.completed(&before.catalogue),
-            None => fetched,
-        };
-        let fetched = fetched.map(complete).map(|fetched| (fetched.digest(), fetched));
-        let mut is_changed = false;
-        self.state.send_modify(|state| {
-            let outcome = fetched.map(|(digest, fetched)| {
-                is_changed = state.last.as_ref().is_none_or(|last| last.digest != digest);
-                let time_to_live = fetched.time_to_live;
-                let own = match &self.owner {
-                    Some(owner) => {
-                        self.catalogues.keep(digest, fetched, Some(owner.clone()));
-                        None
-                    }
-                    None => match state.last.take() {
-                        Some(last) if !is_changed => last.own,
-                        Some(_) | None => Some(Arc::new(fetched)),
-                    },
-                };
-                state.last = Some(Last { digest, own, time_to_live });
-            });
-            state.outcome = Some((Instant::now(), outcome));
-        });
-        is_changed
+        let Settled { is_changed, is_overtaken } = flight.settle(fetched);
+        if is_changed {
+            offers.notify();
+        }
+        if !is_overtaken {
+            return;
+        }
+        tokio::time::sleep(pause).await;
+        pause = OVERTAKEN;
+        flight.renew();
     }
 }
 

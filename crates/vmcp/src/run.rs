@@ -8,7 +8,7 @@ use std::time::Duration;
 use skep_net::Addresses;
 use skep_net::drain::Grace;
 use skep_proxy::run::{Place, Ports, Running, start};
-use skep_proxy::settings::{AuditOutput, Backend, Overrides, Settings, SettingsError, UpstreamBackend};
+use skep_proxy::settings::{AuditOutput, Backend, MemoryFiles, Overrides, Settings, SettingsError, UpstreamBackend};
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
@@ -51,6 +51,8 @@ pub struct ServeOptions {
     pub allowed: Allowed,
     /// Where the audit log goes, if not where the configuration says.
     pub audit_output: Option<AuditOutput>,
+    /// Files of webhooks that are on no disk.
+    pub files: MemoryFiles,
 }
 
 /// Origins that pages may call from, and names that a listener on loopback answers to.
@@ -141,6 +143,7 @@ pub async fn serve(
     let backend = Backend::Upstream(UpstreamBackend { upstream, passthrough, pages: Arc::new(pages), instruments });
     let settings = Settings::with_backend(run_config, &Overrides::default(), &environment, |_| Ok(backend));
     let mut settings = settings?;
+    settings.files = options.files.clone();
     settings.session_ttl = options.session_ttl.unwrap_or(settings.session_ttl);
     // A backend may take as long as the configuration says, and no call is cut before.
     settings.request_timeout = settings.request_timeout.max(config.longest_timeout() + LATE);

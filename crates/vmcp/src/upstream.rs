@@ -28,7 +28,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use skep_mcp::headers::parameters::{self, Parameter};
 use skep_mcp::list::{Element, List};
 use skep_mcp::{Era, Eras, Kind, Message, Raw, answer, method, value};
@@ -135,9 +134,14 @@ impl VirtualUpstream {
         }
     }
 
-    /// What a client sees.
+    /// What a client may list.
     pub async fn view(&self, client: &ClientContext) -> Arc<ClientView> {
         self.views.of(&self.backends, client).await
+    }
+
+    /// The view in which a name of a client has its meaning.
+    async fn naming(&self, client: &ClientContext, list: List, name: &str) -> Arc<ClientView> {
+        self.views.naming(&self.backends, client, list, name).await
     }
 
     async fn start_call(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
@@ -149,7 +153,7 @@ impl VirtualUpstream {
             return self.list(&call, list).await;
         }
         match method {
-            "ping" => respond(&call, &Raw::trusted("{}".to_owned())),
+            "ping" if call.era == Era::Legacy => respond(&call, &Raw::trusted("{}".to_owned())),
             "server/discover" if call.era == Era::Modern => {
                 let view = self.view(&call.client).await;
                 let mut abilities = view.abilities;
@@ -186,8 +190,8 @@ impl VirtualUpstream {
     }
 
     async fn get_prompt(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
-        let view = self.view(&call.client).await;
         let name = method::resource(&call.message).unwrap_or_default().into_owned();
+        let view = self.naming(&call.client, List::Prompts, &name).await;
         let Some(route) = view.view.prompt(&name) else {
             let text = format!("prompt `{}` not found", value::clipped(&name));
             return answers::refuse(&call, answer::INVALID_PARAMS, &text);
@@ -197,8 +201,8 @@ impl VirtualUpstream {
     }
 
     async fn read_resource(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
-        let view = self.view(&call.client).await;
         let uri = method::resource(&call.message).unwrap_or_default().into_owned();
+        let view = self.naming(&call.client, List::Resources, &uri).await;
         let Some((backend, original)) = view.view.resource(&uri) else {
             return answers::unknown_resource(&call, &uri);
         };
@@ -207,7 +211,6 @@ impl VirtualUpstream {
 
     /// Completes an argument. What refers to nothing has no completions.
     async fn complete(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
-        let view = self.view(&call.client).await;
         let text = |path: &[&str]| {
             let found = call.message.params().and_then(|params| value::find_text(params, path));
             found.map(std::borrow::Cow::into_owned)
@@ -220,13 +223,16 @@ impl VirtualUpstream {
             let problem = "invalid completion/complete params: missing argument.name";
             return answers::refuse(&call, answer::INVALID_PARAMS, problem);
         }
-        let (found, path): (_, &[&str]) = match kind.as_deref() {
-            Some("ref/prompt") => {
-                let route = name.as_deref().and_then(|name| view.view.prompt(name));
-                (route.map(|route| (route.backend.clone(), route.original.clone())), &["params", "ref", "name"])
-            }
-            Some("ref/resource") => (uri.and_then(|uri| view.view.resource(&uri)), &["params", "ref", "uri"]),
-            _ => (None, &[]),
+        let (list, name, path): (_, _, &[&str]) = match kind.as_deref() {
+            Some("ref/prompt") => (List::Prompts, name, &["params", "ref", "name"]),
+            Some("ref/resource") => (List::Resources, uri, &["params", "ref", "uri"]),
+            _ => (List::Resources, None, &[]),
+        };
+        let Some(name) = name else { return respond(&call, &answers::nothing_completed(&self.info, call.era)) };
+        let view = self.naming(&call.client, list, &name).await;
+        let found = match list {
+            List::Prompts => view.view.prompt(&name).map(|route| (route.backend.clone(), route.original.clone())),
+            _ => view.view.resource(&name),
         };
         match found.filter(|(backend, _)| view.abilities_of(backend).completions) {
             Some((backend, original)) => self.forward_as(call, &view, &backend, path, &original).await,
@@ -235,18 +241,24 @@ impl VirtualUpstream {
     }
 
     async fn call_tool(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
-        let view = self.view(&call.client).await;
         let name = method::resource(&call.message).unwrap_or_default().into_owned();
-        let composite = self.views.composite().usable(&name, &view.view);
-        let composite = composite.filter(|_| self.optimizer.is_none() || !is_reserved_tool(&name));
-        if let Some(tool) = composite.cloned() {
-            return self.run_composite(&call, tool, view);
+        let view = self.naming(&call.client, List::Tools, &name).await;
+        let is_reserved = self.optimizer.is_some() && is_reserved_tool(&name);
+        let tool = self.views.composite().get(&name).filter(|_| !is_reserved).cloned();
+        match tool.zip(view.composed(&name)) {
+            Some((tool, None)) => return self.run_composite(&call, tool, view),
+            // It would end in the middle.
+            Some((_, Some(backend))) => {
+                let why = format!("backend `{backend}`: {}", forward::UNHEALTHY);
+                return Err(CallError::Unavailable(why.into()));
+            }
+            None => {}
         }
-        if self.optimizer.is_some() && (is_reserved_tool(&name) || view.view.tool(&name).is_none()) {
-            return answers::refuse(&call, answer::INVALID_PARAMS, &skep_proxy::not_found(&name));
-        }
-        let Some(route) = view.view.tool(&name) else {
-            return answers::unknown_tool(&call, &name);
+        let Some(route) = view.view.tool(&name).filter(|_| !is_reserved) else {
+            return match &self.optimizer {
+                Some(_) => answers::refuse(&call, answer::INVALID_PARAMS, &skep_proxy::not_found(&name)),
+                None => answers::unknown_tool(&call, &name),
+            };
         };
         let (backend, original) = (route.backend.clone(), route.original.clone());
         self.forward_as(call, &view, &backend, &["params", "name"], &original).await
@@ -360,8 +372,8 @@ impl Upstream for VirtualUpstream {
             if self.optimizer.is_some() {
                 return Ok(Arc::default());
             }
-            let view = self.view(&ClientContext::with_headers(HeaderMap::new())).await;
             let name = method::resource(&call).unwrap_or_default();
+            let view = self.naming(&ClientContext::default(), List::Tools, &name).await;
             let route = view.view.tool(&name);
             let element = route.and_then(|route| Element::parse(List::Tools, &route.shown).ok());
             Ok(element.map(|tool| parameters::of(&tool)).unwrap_or_default().into())
@@ -372,9 +384,16 @@ impl Upstream for VirtualUpstream {
         true
     }
 
-    fn backend_names<'a>(&'a self, client: &'a ClientContext) -> BoxFuture<'a, Option<Arc<dyn BackendNames>>> {
+    fn backend_names<'a>(
+        &'a self,
+        client: &'a ClientContext,
+        named: Option<(List, &'a str)>,
+    ) -> BoxFuture<'a, Option<Arc<dyn BackendNames>>> {
         Box::pin(async move {
-            let view = self.view(client).await;
+            let view = match named {
+                Some((list, name)) => self.naming(client, list, name).await,
+                None => self.view(client).await,
+            };
             let names: Arc<dyn BackendNames> = view;
             Some(names)
         })

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_called_is_refused_before_the_first_request() {
+    fn webhooks_that_cannot_be_called_are_refused_before_the_first_request() {
         for (json, text) in [
             (r#"{"url":"https://a","failure_policy":"fail"}"#, "has no name"),
             (r#"{"name":"a","url":"http://a","failure_policy":"fail"}"#, "allows plain HTTP"),

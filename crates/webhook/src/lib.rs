@@ -5,7 +5,7 @@
 //!                                                                 patch ◀───┘        └─▶ refusal
 //! ```
 //!
-//! Whatever decides is pure: [`config`] checks what a RunConfig says, [`payload`] writes the request body, [`signature`] signs it,
+//! All that decides is pure: [`config`] checks what a RunConfig says, [`payload`] writes the request body, [`signature`] signs it,
 //! [`response`] reads the answer, [`patch`] applies it, [`outcome`] is the table of what follows. Only [`service`] touches files and the
 //! network. It calls a webhook once: it follows no redirect and retries nothing, and its timeout covers the whole exchange.
 //!

@@ -7,14 +7,14 @@ use skep_mcp::{Message, Raw};
 
 use crate::VERSION;
 
-/// What a webhook is told about a message.
+/// The facts about a message that a webhook gets.
 #[derive(Debug)]
 pub struct Payload<'a> {
     /// Identifies the call.
     pub uid: &'a str,
     /// The time of the call, as RFC 3339.
     pub timestamp: &'a str,
-    /// Who sent the message, as [`principal`] writes it.
+    /// The identity of the client, as [`principal`] writes it.
     pub principal: &'a Value,
     /// The message.
     pub message: &'a Message,
@@ -54,7 +54,7 @@ impl Payload<'_> {
     }
 }
 
-/// Who sent a message. It has no token, and `null` stands for a client without an identity.
+/// The identity of the client that sent a message. It has no token, and `null` stands for a client without an identity.
 pub fn principal(caller: Option<&Caller>) -> Value {
     let Some(caller) = caller else { return Value::Null };
     let subject = &*caller.identity.subject;

@@ -40,12 +40,12 @@ const REASON: usize = 1000;
 
 /// A StatefulSet, with the fields that say how the server is. Code that decodes all of it would be pages that each
 /// proxy holds for nothing.
-pub type StatefulSet = Object<Wanted, Counted>;
+pub type StatefulSet = Object<StatefulSetSpec, StatefulSetStatus>;
 
 /// The replicas and the pod template.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Wanted {
+pub struct StatefulSetSpec {
     replicas: Option<i32>,
     template: Template,
 }
@@ -67,7 +67,7 @@ struct Described {
 /// The status: how many pods there are.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Counted {
+pub struct StatefulSetStatus {
     observed_generation: i64,
     ready_replicas: i32,
     updated_replicas: i32,
@@ -144,7 +144,7 @@ impl State {
     /// The state that a StatefulSet reports. `since` is the generation that must have been observed.
     pub fn of(set: &StatefulSet, since: i64) -> Self {
         let Some(wanted) = set.spec.replicas else { return Self::Missing };
-        let Counted { observed_generation: observed, ready_replicas: ready, updated_replicas: updated } =
+        let StatefulSetStatus { observed_generation: observed, ready_replicas: ready, updated_replicas: updated } =
             set.status.clone().unwrap_or_default();
         if wanted == 0 {
             return Self::Stopped;

@@ -1,4 +1,4 @@
-//! Running the server behind a proxy: as a StatefulSet in a cluster ([`cluster`]), whose pods are reached by their
+//! Running the MCP server of a proxy: as a StatefulSet in a cluster ([`cluster`]), whose pods are reached by their
 //! Service or by attaching to their standard streams ([`attach`], over a tuned connection, [`client`]), or as a process
 //! on this machine ([`process`]), which ends with the program that started it ([`watchdog`], [`launch`]).
 //!

@@ -17,7 +17,7 @@ pub struct Pipe {
     pub held: Box<dyn Held>,
 }
 
-/// What is behind the streams. Dropping it ends it at once.
+/// The process or connection that the streams belong to. Dropping it ends it at once.
 pub trait Held: Send {
     /// Ends it gracefully, and returns how it ended, where that can be known.
     fn end(self: Box<Self>) -> Pin<Box<dyn Future<Output = Option<String>> + Send>>;

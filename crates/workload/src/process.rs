@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_process_started_ends_with_it() {
+    async fn child_processes_end_with_their_process() {
         let process = Process::start(&server("exec://sh", &["-c", "sleep 1000 & echo $!; wait"])).unwrap();
         let mut pipe = process.pipe().unwrap();
         let grandchild = line(&mut pipe).await;

@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_mins(10);
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// How many MCPServers. Several numbers are measured one after the other, each on an API server of its own. A number that is given
-    /// more than once is measured as often, and how much everything grows is told of the medians.
+    /// more than once is measured as often, and the growth of everything is that of the medians.
     #[arg(long, default_value = "200", value_delimiter = ',', value_name = "N")]
     servers: Vec<u32>,
     /// For how many seconds to watch the operator at rest.

@@ -19,8 +19,6 @@
 
 pub(super) mod floor;
 mod full_chain;
-mod load;
-mod report;
 mod server;
 
 use std::fs;
@@ -31,8 +29,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-use self::load::Callers;
-use self::report::{Memory, Round};
+use super::load::{Ask, Callers};
+use super::report::{self, Memory, Round};
 use crate::pods::{Images, Pods, Subject};
 use crate::process::{Process, Usage, counted, free_port, wait_for_port};
 use crate::program;
@@ -58,7 +56,7 @@ pub(crate) struct Arguments {
     /// The process of the peer, whose processor time and memory are read.
     #[arg(long, value_name = "PID", requires = "peer")]
     peer_process: Option<u32>,
-    /// Where the server behind the proxies listens; left out, on a free port.
+    /// Where the MCP server of the proxies listens; left out, on a free port.
     #[arg(long, value_name = "PORT")]
     server_port: Option<u16>,
     /// What each middleware costs instead: the bare chain, each middleware on top of it, and all of them together.
@@ -220,11 +218,12 @@ async fn round(arguments: &Arguments, way: &Way, size: usize, authorization: Opt
         None => callers,
     };
     callers.initialize().await?;
-    callers.call(size, WARM_UP).await?;
+    let asks = [Ask::tool("bytes", size)];
+    callers.ask_for(&asks, WARM_UP).await?;
     let used = || way.process.map(Usage::of).transpose();
     let before = used()?;
     let started = Instant::now();
-    let taken = callers.call(size, Duration::from_secs(arguments.seconds)).await?;
+    let taken = callers.ask_for(&asks, Duration::from_secs(arguments.seconds)).await?;
     let time = started.elapsed();
     let cpu = before.zip(used()?).map(|(before, after)| after.cpu - before.cpu);
     callers.leave().await?;
@@ -240,7 +239,7 @@ async fn memory(arguments: &Arguments, way: &Way) -> Result<Memory> {
     tokio::time::sleep(SETTLE).await;
     let open = usage(way)?.resident;
     callers.close(sessions).await?;
-    callers.open_and_close(arguments.sessions).await?;
+    callers.open_and_close(arguments.sessions, &[]).await?;
     tokio::time::sleep(SETTLE).await;
     Ok(Memory { name: way.name, idle, own, counted, open, closed: usage(way)?.resident, loaded: 0.0 })
 }

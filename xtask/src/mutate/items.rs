@@ -8,7 +8,11 @@ use std::ops::Range;
 
 use anyhow::{Context as _, Result};
 use syn::spanned::Spanned;
-use syn::{Attribute, ImplItem, ItemImpl, ItemTrait, Meta, TraitItem, Type};
+use syn::visit::{self, Visit};
+use syn::{
+    Attribute, Block, Expr, ExprAsync, ExprClosure, ImplItem, ItemImpl, ItemTrait, Meta, Signature, TraitItem, Type,
+    TypeImplTrait,
+};
 
 /// An item and its place in the text.
 #[derive(Debug)]
@@ -19,6 +23,9 @@ pub(super) struct Item {
     pub(super) module: String,
     /// From its first attribute to its end, in bytes.
     pub(super) range: Range<usize>,
+    /// The pieces of it that may stand in several variants of which the program chooses one as it runs, the preferred ones first:
+    /// the body of a function. None in what the compiler evaluates.
+    pub(super) blocks: Vec<Range<usize>>,
 }
 
 /// What an item is to a mutation.
@@ -52,7 +59,10 @@ impl Items {
     fn add(&mut self, item: &syn::Item, module: &str) {
         use syn::Item as I;
         match item {
-            I::Fn(one) => self.push(Kind::Function, one.sig.ident.to_string(), module, one, &one.attrs),
+            I::Fn(one) => {
+                let blocks = blocks(&one.sig, &one.block);
+                self.push_function(one.sig.ident.to_string(), module, one, &one.attrs, blocks);
+            }
             I::Impl(one) => self.add_impl(one, module),
             I::Trait(one) => self.add_trait(one, module),
             I::Mod(one) if !is_for_tests(&one.attrs) => {
@@ -88,7 +98,7 @@ impl Items {
             match part {
                 ImplItem::Fn(part) => {
                     let name = format!("{owner}::{}", part.sig.ident);
-                    self.push(Kind::Function, name, module, part, &part.attrs);
+                    self.push_function(name, module, part, &part.attrs, blocks(&part.sig, &part.block));
                 }
                 ImplItem::Const(part) => {
                     self.push(Kind::Other, format!("{owner}::{}", part.ident), module, part, &part.attrs);
@@ -104,16 +114,79 @@ impl Items {
         for part in &one.items {
             if let TraitItem::Fn(part) = part {
                 let name = format!("{owner}::{}", part.sig.ident);
-                self.push(Kind::Function, name, module, part, &part.attrs);
+                let blocks = part.default.as_ref().map(|body| blocks(&part.sig, body)).unwrap_or_default();
+                self.push_function(name, module, part, &part.attrs, blocks);
             }
         }
     }
 
     fn push(&mut self, kind: Kind, name: String, module: &str, spanned: &impl Spanned, attributes: &[Attribute]) {
         if !is_for_tests(attributes) {
-            self.found.push(Item { kind, name, module: module.to_owned(), range: spanned.span().byte_range() });
+            let range = spanned.span().byte_range();
+            self.found.push(Item { kind, name, module: module.to_owned(), range, blocks: Vec::new() });
         }
     }
+
+    fn push_function(
+        &mut self,
+        name: String,
+        module: &str,
+        spanned: &impl Spanned,
+        attributes: &[Attribute],
+        blocks: Vec<Range<usize>>,
+    ) {
+        if !is_for_tests(attributes) {
+            let range = spanned.span().byte_range();
+            self.found.push(Item { kind: Kind::Function, name, module: module.to_owned(), range, blocks });
+        }
+    }
+}
+
+/// The pieces of a function that may stand in several variants. Two variants of a body that returns an opaque type would return two
+/// types, so there it is rather the closure or the `async` block within.
+fn blocks(signature: &Signature, body: &Block) -> Vec<Range<usize>> {
+    if signature.constness.is_some() {
+        return Vec::new();
+    }
+    let mut opaque = Opaque(false);
+    opaque.visit_return_type(&signature.output);
+    let mut inner = Inner(Vec::new());
+    if opaque.0 {
+        inner.visit_block(body);
+    }
+    inner.0.push(body.span().byte_range());
+    inner.0
+}
+
+/// Whether a type is opaque in part.
+struct Opaque(bool);
+
+/// The bodies of the outermost closures and `async` blocks.
+struct Inner(Vec<Range<usize>>);
+
+// === impl Opaque ===
+
+impl Visit<'_> for Opaque {
+    fn visit_type_impl_trait(&mut self, _: &TypeImplTrait) {
+        self.0 = true;
+    }
+}
+
+// === impl Inner ===
+
+impl Visit<'_> for Inner {
+    fn visit_expr_async(&mut self, one: &ExprAsync) {
+        self.0.push(one.block.span().byte_range());
+    }
+
+    fn visit_expr_closure(&mut self, one: &ExprClosure) {
+        match &*one.body {
+            Expr::Async(_) | Expr::Closure(_) => visit::visit_expr(self, &one.body),
+            body => self.0.push(body.span().byte_range()),
+        }
+    }
+
+    fn visit_item(&mut self, _: &syn::Item) {}
 }
 
 /// Whether an item is built for tests alone.
@@ -194,6 +267,27 @@ mod tests {
         assert_eq!(text_of("Chain::fmt"), "fn fmt(&self) {}");
         assert!(text_of("impl Display for Chain").starts_with("impl std::fmt::Display"));
         assert_eq!(text_of("kinds!"), "kinds![\"a\", \"b\"];");
+    }
+
+    fn blocks_of(source: &str) -> Vec<&str> {
+        let found = items(source, "").unwrap();
+        found[0].blocks.iter().map(|range| source.get(range.clone()).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_body_of_a_function_may_stand_in_variants() {
+        assert_eq!(blocks_of("async fn one(of: impl Copy) -> u8 { of() }"), ["{ of() }"]);
+        assert!(blocks_of("const fn one() -> u8 { 1 }").is_empty());
+        assert!(blocks_of("const ONE: u8 = { 1 };").is_empty());
+        assert!(blocks_of("macro_rules! one { () => {} }").is_empty());
+    }
+
+    #[test]
+    fn of_a_body_of_an_opaque_type_it_is_what_is_within() {
+        let source =
+            "fn one() -> Box<impl Fn()> { a(|x| x + 1); b(|y| async move { y }); Box::new(async { c(|| d).await }) }";
+        let body = source.split_once("> { ").unwrap().1;
+        assert_eq!(blocks_of(source), ["x + 1", "{ y }", "{ c(|| d).await }", &format!("{{ {body}")]);
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(super) struct Place {
     pub(super) file: PathBuf,
     /// In bytes.
     pub(super) range: Range<usize>,
+    /// The piece around it that may stand in several variants.
+    pub(super) block: Option<Range<usize>>,
 }
 
 /// The sources of the workspace, parsed crate by crate when they are first asked for.
@@ -41,7 +43,7 @@ struct Source {
 }
 
 /// The item that an entry names.
-struct Wanted<'a> {
+struct Target<'a> {
     kind: Kind,
     name: &'a str,
     /// The last modules of its path, where the name alone does not decide.
@@ -62,11 +64,11 @@ impl Sources {
         let (places, within) = match (file, package, function, item) {
             (Some(file), None, None, None) => (self.in_file(file, marker)?, format!("`{file}`")),
             (None, Some(package), Some(name), None) => {
-                let wanted = Wanted { kind: Kind::Function, name, module };
+                let wanted = Target { kind: Kind::Function, name, module };
                 (self.in_crate(package, &wanted, marker)?, format!("function `{name}` of `{package}`"))
             }
             (None, Some(package), None, Some(name)) => {
-                let wanted = Wanted { kind: Kind::Other, name, module };
+                let wanted = Target { kind: Kind::Other, name, module };
                 (self.in_crate(package, &wanted, marker)?, format!("`{name}` of `{package}`"))
             }
             _ => bail!("an entry names a `crate` with a `function` or an `item`, or else a `file` that is not Rust"),
@@ -82,10 +84,11 @@ impl Sources {
         let path = PathBuf::from(file);
         ensure!(path.extension().is_none_or(|kind| kind != "rs"), "`{file}` is Rust: name a `crate` and a `function`");
         let text = fs::read_to_string(self.root.join(&path)).with_context(|| format!("cannot read `{file}`"))?;
-        Ok(occurrences(&text, marker).into_iter().map(|range| Place { file: path.clone(), range }).collect())
+        let found = occurrences(&text, marker).into_iter();
+        Ok(found.map(|range| Place { file: path.clone(), range, block: None }).collect())
     }
 
-    fn in_crate(&mut self, package: &str, wanted: &Wanted<'_>, marker: &str) -> Result<Vec<Place>> {
+    fn in_crate(&mut self, package: &str, wanted: &Target<'_>, marker: &str) -> Result<Vec<Place>> {
         let sources = self.sources(package)?;
         let mut is_known = false;
         let mut places = Vec::new();
@@ -93,13 +96,15 @@ impl Sources {
             for item in items.iter().filter(|item| wanted.is(item)) {
                 is_known = true;
                 let inside = text.get(item.range.clone()).unwrap_or_default();
-                places.extend(occurrences(inside, marker).into_iter().map(|found| Place {
-                    file: path.clone(),
-                    range: item.range.start + found.start..item.range.start + found.end,
+                places.extend(occurrences(inside, marker).into_iter().map(|found| {
+                    let range = item.range.start + found.start..item.range.start + found.end;
+                    let around = |block: &&Range<usize>| block.start <= range.start && range.end <= block.end;
+                    let block = item.blocks.iter().find(around).cloned();
+                    Place { file: path.clone(), range, block }
                 }));
             }
         }
-        let Wanted { name, module, .. } = wanted;
+        let Target { name, module, .. } = wanted;
         let within = module.map(|module| format!(" in a module `{module}`")).unwrap_or_default();
         ensure!(is_known, "crate `{package}` has no `{name}`{within}");
         Ok(places)
@@ -118,9 +123,9 @@ impl Sources {
     }
 }
 
-// === impl Wanted ===
+// === impl Target ===
 
-impl Wanted<'_> {
+impl Target<'_> {
     fn is(&self, item: &Item) -> bool {
         let is_in = |module: &str| item.module == module || item.module.ends_with(&format!("::{module}"));
         item.kind == self.kind && item.name == self.name && self.module.is_none_or(is_in)

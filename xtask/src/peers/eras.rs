@@ -78,8 +78,8 @@ fn logs(home: &Path, stage: &Stage, title: &str) -> Result<Vec<(&'static str, an
     listener.arg(home.join("eras-listen.mjs")).arg(stage.url(WAY));
     let _listening = spawn(&mut listener, &log)?;
     wait_until(&format!("{title}: a subscription"), PATIENCE, || {
-        let told = fs::read_to_string(&log)?;
-        if told.contains("acknowledged") { Ok(()) } else { bail!("{told}") }
+        let logged = fs::read_to_string(&log)?;
+        if logged.contains("acknowledged") { Ok(()) } else { bail!("{logged}") }
     })?;
     failed.extend(["auto", "legacy", "auto"].into_iter().filter_map(ask));
     Ok(failed)

@@ -45,7 +45,7 @@ pub struct RedisStorage {
     /// Whether the server is a node of a Redis cluster.
     #[serde(default, skip_serializing_if = "is_false")]
     pub cluster_mode: bool,
-    /// The user that signs in.
+    /// The Redis user.
     pub acl_user_config: RedisAcl,
     /// How long to wait for a connection.
     #[serde(default = "five_seconds")]
@@ -98,7 +98,7 @@ pub struct SentinelService {
     pub port: i32,
 }
 
-/// The Redis user that signs in.
+/// The Redis user that authenticates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RedisAcl {

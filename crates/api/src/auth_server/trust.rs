@@ -1,4 +1,4 @@
-//! Whom the embedded authorization server trusts beside the people who sign in: delegates and other issuers.
+//! The delegates and other issuers that the embedded authorization server trusts, beside the users who sign in.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

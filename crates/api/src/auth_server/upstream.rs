@@ -1,4 +1,4 @@
-//! The providers behind the embedded authorization server: where people really sign in.
+//! The providers behind the embedded authorization server: where users really sign in.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ const DYNAMIC_REGISTRATION_RULES: &[Rule] = &[Rule {
     message: "dcrConfig needs exactly one of discoveryUrl and registrationEndpoint: set one and remove the other",
 }];
 
-/// A provider that clients sign in to.
+/// A provider that users sign in to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = rules(UPSTREAM_PROVIDER_RULES))]
@@ -207,7 +207,7 @@ pub struct TokenResponseMapping {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IdentityFromToken {
-    /// Who the person is.
+    /// The person's subject.
     #[schemars(length(min = 1, max = 256))]
     pub subject_path: String,
     /// The person's name.

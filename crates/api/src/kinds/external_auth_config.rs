@@ -82,12 +82,12 @@ impl Kind for MCPExternalAuthConfigSpec {
     }
 }
 
-/// One way of signing in; `type` names it, and the member of that name holds its settings.
+/// One kind of outgoing authentication; `type` names it, and the member of that name holds its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = rules(RULES))]
 pub struct MCPExternalAuthConfigSpec {
-    /// The way of signing in.
+    /// The kind of authentication.
     #[serde(rename = "type")]
     pub method: ExternalAuthMethod,
     /// The client's token is exchanged for one of the server's (RFC 8693).
@@ -99,7 +99,7 @@ pub struct MCPExternalAuthConfigSpec {
     /// A fixed bearer token is put on each request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bearer_token: Option<BearerToken>,
-    /// Skep itself is the authorization server that clients sign in to.
+    /// Skep itself is the authorization server that users sign in to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embedded_auth_server: Option<EmbeddedAuthServer>,
     /// The client's token is exchanged for AWS credentials, and requests are signed with them.
@@ -116,7 +116,7 @@ pub struct MCPExternalAuthConfigSpec {
     pub xaa: Option<CrossAppAccess>,
 }
 
-/// A way of signing in to a server.
+/// A kind of outgoing authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ExternalAuthMethod {

@@ -93,10 +93,10 @@ pub struct MCPRemoteProxySpec {
     /// The MCPOIDCConfig that authenticates clients. Left out, no client is authenticated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oidc_config_ref: Option<OidcConfigRef>,
-    /// The MCPExternalAuthConfig with which the proxy signs in to the remote server.
+    /// The MCPExternalAuthConfig with which the proxy authenticates to the remote server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_auth_config_ref: Option<NameRef>,
-    /// The embedded authorization server that clients sign in to.
+    /// The embedded authorization server that users sign in to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth_server_ref: Option<AuthServerRef>,
     /// Headers to put on every request to the remote server.

@@ -154,13 +154,13 @@ pub struct MCPServerSpec {
     /// The MCPToolConfig that hides or renames tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_config_ref: Option<NameRef>,
-    /// The MCPExternalAuthConfig with which the proxy signs in to the server.
+    /// The MCPExternalAuthConfig with which the proxy authenticates to the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_auth_config_ref: Option<NameRef>,
     /// The MCPWebhookConfig whose webhooks see each call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook_config_ref: Option<NameRef>,
-    /// The embedded authorization server that clients sign in to.
+    /// The embedded authorization server that users sign in to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth_server_ref: Option<AuthServerRef>,
     /// The MCPTelemetryConfig to report to.

@@ -54,7 +54,7 @@ pub struct MCPServerEntrySpec {
     pub transport: RemoteTransport,
     /// The MCPGroup that this entry belongs to.
     pub group_ref: RequiredNameRef,
-    /// The MCPExternalAuthConfig with which the virtual server signs in to the remote server.
+    /// The MCPExternalAuthConfig with which the virtual server authenticates to the remote server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_auth_config_ref: Option<NameRef>,
     /// Headers to put on every request to the remote server.

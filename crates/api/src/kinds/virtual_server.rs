@@ -101,6 +101,9 @@ impl Kind for VirtualMCPServerSpec {
         if let Some(reference) = &self.telemetry_config_ref {
             references.kind(KindName::MCPTelemetryConfig, &reference.name, "spec.telemetryConfigRef");
         }
+        if let Some(reference) = &self.webhook_config_ref {
+            references.kind(KindName::MCPWebhookConfig, &reference.name, "spec.webhookConfigRef");
+        }
         if let Some(reference) = &self.embedding_server_ref {
             references.kind(KindName::EmbeddingServer, &reference.name, "spec.embeddingServerRef");
         }
@@ -119,9 +122,9 @@ impl Kind for VirtualMCPServerSpec {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = rules(RULES))]
 pub struct VirtualMCPServerSpec {
-    /// Who may call, and what they may do.
+    /// The authentication and authorization of clients.
     pub incoming_auth: IncomingAuth,
-    /// As whom the virtual server signs in to the servers behind it.
+    /// The credentials that the virtual server calls its backends with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outgoing_auth: Option<OutgoingAuth>,
     /// Headers of a call that are forwarded to the backends.
@@ -148,10 +151,13 @@ pub struct VirtualMCPServerSpec {
     /// The MCPTelemetryConfig to report to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub telemetry_config_ref: Option<TelemetryConfigRef>,
+    /// The MCPWebhookConfig whose webhooks see each call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub webhook_config_ref: Option<NameRef>,
     /// The EmbeddingServer with which tools are found by meaning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embedding_server_ref: Option<NameRef>,
-    /// The embedded authorization server that clients sign in to.
+    /// The embedded authorization server that users sign in to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth_server_config: Option<EmbeddedAuthServer>,
     /// How many pods run. Left out, the operator does not set the number, so that an autoscaler can.
@@ -167,7 +173,7 @@ pub struct VirtualMCPServerSpec {
     pub image_pull_secrets: Vec<LocalNameRef>,
 }
 
-/// Who may call a virtual server, and what they may do.
+/// The authentication and authorization of the clients of a virtual server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = rules(INCOMING_AUTH_RULES))]
@@ -197,7 +203,7 @@ pub enum IncomingAuthType {
     Oidc,
 }
 
-/// As whom a virtual server signs in to the servers behind it.
+/// The credentials that a virtual server calls its backends with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OutgoingAuth {
@@ -212,7 +218,7 @@ pub struct OutgoingAuth {
     pub backends: BTreeMap<String, BackendAuth>,
 }
 
-/// Where the way of signing in comes from.
+/// Where the credentials come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutgoingAuthSource {
@@ -223,11 +229,11 @@ pub enum OutgoingAuthSource {
     Inline,
 }
 
-/// As whom to sign in to one server.
+/// The credentials for one backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendAuth {
-    /// Where the way of signing in comes from.
+    /// Where the credentials come from.
     #[serde(rename = "type")]
     pub method: BackendAuthType,
     /// The MCPExternalAuthConfig; for type `externalAuthConfigRef`.
@@ -235,7 +241,7 @@ pub struct BackendAuth {
     pub external_auth_config_ref: Option<NameRef>,
 }
 
-/// Where the way of signing in to one server comes from.
+/// Where the credentials for one backend come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum BackendAuthType {
@@ -278,11 +284,11 @@ pub struct VirtualMCPServerStatus {
     /// Where clients inside the cluster reach it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The servers behind it, as the running process sees them.
+    /// Its backends, as the running process sees them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = map_by("name"))]
     pub discovered_backends: Vec<DiscoveredBackend>,
-    /// How many of the servers behind it are ready.
+    /// How many of its backends are ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_count: Option<i32>,
     /// Hash of the MCPAuthzConfig in use.
@@ -294,6 +300,9 @@ pub struct VirtualMCPServerStatus {
     /// Hash of the MCPTelemetryConfig in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub telemetry_config_hash: Option<String>,
+    /// Hash of the MCPWebhookConfig in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub webhook_config_hash: Option<String>,
 }
 
 /// The state of a VirtualMCPServer in one word.
@@ -302,15 +311,15 @@ pub enum VirtualMCPServerPhase {
     /// On its way.
     #[default]
     Pending,
-    /// Answering, with all servers behind it.
+    /// Serving, with all backends.
     Ready,
-    /// Answering, with some servers behind it missing.
+    /// Serving, with some backends missing.
     Degraded,
     /// Cannot run as written; the conditions say why.
     Failed,
 }
 
-/// A server behind a virtual server, as the running process sees it.
+/// A backend of a virtual server, as the running process sees it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiscoveredBackend {
@@ -325,7 +334,7 @@ pub struct DiscoveredBackend {
     /// Name of the MCPExternalAuthConfig with which it is reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth_config_ref: Option<String>,
-    /// The way of signing in to it.
+    /// The kind of its outgoing authentication.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth_type: Option<String>,
     /// When its health was last checked.

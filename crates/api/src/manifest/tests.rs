@@ -106,7 +106,7 @@ fn aliases_are_bounded_in_all_documents_together() {
 
 /// A megabyte of aliases stood for 900 megabytes.
 #[test]
-fn what_aliases_stand_for_is_in_proportion_to_the_text() {
+fn the_size_of_expanded_aliases_is_in_proportion_to_the_text() {
     let large = |bytes: usize, aliases: usize| {
         format!("a: &a {}\nb: [{}]\n", "x".repeat(bytes), vec!["*a"; aliases].join(", "))
     };

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::{atomic, is_false, unsized_integer};
 
-/// Who may call, and what they may do.
+/// The authentication and authorization of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResolvedIncomingAuth {
     /// Whether clients must authenticate: `anonymous`, `local` or `oidc`.
@@ -88,10 +88,10 @@ pub struct IncomingAuthz {
     pub group_entity_type: Option<String>,
 }
 
-/// As whom to sign in to the servers.
+/// The credentials for the backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResolvedOutgoingAuth {
-    /// Where the way of signing in comes from: `discovered` or `inline`.
+    /// Where the credentials come from: `discovered` or `inline`.
     pub source: String,
     /// For servers that have no entry of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,11 +101,11 @@ pub struct ResolvedOutgoingAuth {
     pub backends: BTreeMap<String, OutgoingStrategy>,
 }
 
-/// One way of signing in; `type` names it, and the member of that name holds its settings.
+/// One kind of outgoing authentication; `type` names it, and the member of that name holds its settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OutgoingStrategy {
-    /// The way of signing in, such as `token_exchange`.
+    /// The kind of authentication, such as `token_exchange`.
     #[serde(rename = "type")]
     pub method: String,
     /// A fixed header.

@@ -22,6 +22,8 @@ const ADDED_FIELDS: &[(&str, &str)] = &[
     ("VirtualMCPServer", ".spec.config.rateLimiting.failurePolicy"),
     ("VirtualMCPServer", ".spec.config.rateLimiting.prompts"),
     ("VirtualMCPServer", ".spec.config.rateLimiting.resources"),
+    ("VirtualMCPServer", ".spec.webhookConfigRef"),
+    ("VirtualMCPServer", ".status.webhookConfigHash"),
 ];
 
 /// Values of enumerations that Skep has on top: (kind, path, value).

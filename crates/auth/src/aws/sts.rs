@@ -11,7 +11,7 @@ use super::{AwsCredentials, Roles};
 use crate::Secret;
 use crate::credentials::{CredentialCache, Issued};
 use crate::fetch::{self, Answer, Ask, FetchError, Fetcher};
-use crate::verified::{Digest, of_token};
+use crate::verified::{CacheSize, Digest, of_token};
 
 const FORM: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
 /// The longest response, in bytes.
@@ -34,6 +34,8 @@ pub struct StsOptions {
     pub session_name_claim: String,
     /// What the endpoint may resolve to.
     pub addresses: Addresses,
+    /// How much is kept of sessions.
+    pub cache: CacheSize,
 }
 
 /// Obtains sessions, and keeps them.
@@ -94,7 +96,8 @@ impl Sts {
             Client::new(skep_net::client::Options { addresses: options.addresses, schemes, ..Default::default() });
         let url = if options.endpoint.is_empty() { regional(&options.region) } else { options.endpoint.clone() };
         let fetcher = Fetcher::new(client, None, fetch::TIMEOUT);
-        Self { fetcher, options, url, sessions: CredentialCache::default() }
+        let sessions = CredentialCache::within(options.cache);
+        Self { fetcher, options, url, sessions }
     }
 
     /// The session that was obtained before for a client, if it is still good.
@@ -260,6 +263,7 @@ mod tests {
             duration: 0,
             session_name_claim: String::new(),
             addresses: Addresses::PublicOnly,
+            cache: CacheSize::default(),
         });
         assert_eq!(sts.url, "https://sts.cn-north-1.amazonaws.com.cn/");
         let named = |sub: Value| {

@@ -43,6 +43,23 @@ async fn get(cache: &CredentialCache<usize>, issuer: &Issuer, key: &str, now: i6
     cache.get(of_token(key), now, async { Ok::<_, &str>(issuer.issue(expires)) }, || "failed").await.unwrap()
 }
 
+#[test]
+fn a_credential_expires_with_what_it_was_obtained_for() {
+    for (expires, latest, expected) in [
+        (Some(100), Some(50), Some(50)),
+        (Some(100), Some(200), Some(100)),
+        (Some(100), None, Some(100)),
+        (None, Some(10 + UNKNOWN_LIFETIME - 1), Some(10 + UNKNOWN_LIFETIME - 1)),
+        (None, Some(1_000), None),
+        (None, None, None),
+        (Some(100), Some(-1), Some(-1)),
+    ] {
+        let mut issued = Issued { credential: 0_usize, expires };
+        issued.expire_by(latest, 10);
+        assert_eq!(issued.expires, expected, "{expires:?} {latest:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_credential_is_used_until_shortly_before_it_expires() {
     let (cache, issuer) = (CredentialCache::default(), Issuer::default());
@@ -138,10 +155,10 @@ async fn long_credentials_are_bounded_together_and_those_that_expire_first_go_fi
         put(&cache, &number.to_string(), 16 * 1024, 10_000 - number, 0).await;
     }
     let (kept, places, bytes) = length(&cache);
-    assert!(bytes <= MOST_BYTES && (400..1_000).contains(&kept) && kept == places, "{kept} {bytes}");
+    assert!(bytes <= CacheSize::default().0 && (400..1_000).contains(&kept) && kept == places, "{kept} {bytes}");
     assert!(cache.known(&of_token("0"), 0).is_some() && cache.known(&of_token("998"), 0).is_none());
     assert!(cache.known(&of_token("999"), 0).is_some(), "the newest is used, though it expires first");
-    put(&cache, "huge", MOST_BYTES, 1_000_000, 0).await;
+    put(&cache, "huge", CacheSize::default().0, 1_000_000, 0).await;
     assert!(cache.known(&of_token("huge"), 0).is_none() && cache.known(&of_token("0"), 0).is_some());
 }
 

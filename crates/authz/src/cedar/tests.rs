@@ -278,7 +278,7 @@ fn many_decisions_about_one_caller_are_those_that_are_made_alone() {
 }
 
 #[test]
-fn what_tools_say_about_themselves_is_needed_where_a_policy_is_about_it() {
+fn annotations_of_tools_are_needed_where_a_policy_reads_them() {
     assert!(!engine(&["permit(principal, action, resource);"], &json!({})).needs_annotations());
     for hint in crate::query::HINTS {
         let policy = format!("permit(principal, action, resource) when {{ resource has {hint} }};");

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cedar_cannot_hold_is_an_error_however_deep_it_is() {
+    fn values_that_cedar_cannot_hold_are_an_error_at_any_depth() {
         assert!(of_json(&Value::Null).unwrap().is_none());
         for large in [json!(1e300), json!([1, 1e300]), json!({"a": [{"b": 1e300}]})] {
             assert_eq!(of_json(&large).unwrap_err(), ValueError::Range, "{large}");

@@ -147,7 +147,7 @@ fn attributes_refer_to_entities_in_both_forms() {
 }
 
 #[test]
-fn what_no_implementation_reads_is_refused_with_its_place() {
+fn policies_that_no_implementation_reads_are_refused_with_the_place() {
     for (text, expected) in [
         ("{", "not valid JSON"),
         ("{}", "the text is not a list of entities"),

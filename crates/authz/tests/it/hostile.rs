@@ -95,7 +95,7 @@ fn ten_thousand_brackets_are_refused() {
 
 /// The deepest and the longest that are allowed, in every shape and with every end.
 #[test]
-fn what_is_just_allowed_fits_into_the_stack_of_a_worker() {
+fn the_deepest_policy_that_is_allowed_fits_into_the_stack_of_a_worker() {
     on_worker_stack(|| {
         let around = AROUND.iter().map(|around| (around, &LINKS[5]));
         let shapes = around.chain(LINKS.iter().map(|link| (&AROUND[0], link)));
@@ -131,7 +131,7 @@ fn levels() -> impl Strategy<Value = Vec<((&'static str, &'static str), &'static
 }
 
 #[test]
-fn whatever_passes_the_scan_is_parsed_within_the_stack_of_a_worker() {
+fn every_policy_that_passes_the_scan_is_parsed_within_the_stack_of_a_worker() {
     on_worker_stack(|| {
         let links = prop::collection::vec((prop::sample::select(LINKS), 1_usize..200), 0..4);
         let shapes = (levels(), links, prop::sample::select(ENDS), any::<bool>());

@@ -196,7 +196,7 @@ async fn a_slow_call_blocks_no_other_and_is_finished_by_a_terminating_proxy() ->
     let proxy = proxies.first().and_then(|pod| pod.metadata.name.clone()).context("no proxy")?;
     home.api::<Pod>().delete(&proxy, &DeleteParams::default()).await?;
     ensure!(slow.await??.starts_with("s-0"), "the call was not finished");
-    // Another proxy replaces it; the server behind was not touched.
+    // Another proxy replaces it; its MCP server was not touched.
     let again = home.caller(&address).await?;
     ensure!(again.call("who", "{}")?.starts_with("s-0"));
     let pod = home.api::<Pod>().get("s-0").await?;

@@ -141,8 +141,8 @@ async fn a_server_that_never_responds_is_not_ready_though_its_pod_is() -> Result
             let condition = condition.unwrap_or_default();
             ensure!(condition["status"] != "True", "{name} is ready: {condition}");
             let message = condition["message"].as_str().unwrap_or_default();
-            let is_told = message.contains("has not answered") || condition["reason"] == "UpstreamDegraded";
-            Ok(if is_running && is_told { Seen::Yes(()) } else { Seen::NotYet(server["status"].to_string()) })
+            let is_reported = message.contains("has not answered") || condition["reason"] == "UpstreamDegraded";
+            Ok(if is_running && is_reported { Seen::Yes(()) } else { Seen::NotYet(server["status"].to_string()) })
         })
         .await?;
     }
@@ -150,7 +150,7 @@ async fn a_server_that_never_responds_is_not_ready_though_its_pod_is() -> Result
 }
 
 #[tokio::test]
-async fn what_this_build_cannot_run_is_refused_and_what_runs_goes_on() -> Result<()> {
+async fn a_spec_that_this_build_cannot_run_is_refused_and_the_running_server_goes_on() -> Result<()> {
     let home = Home::new("support").await?;
     home.create("web", http(&fixture_image()?)).await?;
     home.condition("MCPServer", "web", "Ready", "True", "Ready").await?;

@@ -10,27 +10,29 @@
 //!                │ header timeout: cut                           │ idle timeout: finish, then cut
 //! ```
 
+mod activity;
+
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
 use std::time::Duration;
 
-use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 use tokio::time::Interval;
 
+pub(super) use self::activity::Activity;
+use self::activity::Waiting;
 use super::stream::Stream;
 use super::{ConnectionLimits, Options, Peer, STALLED};
 use crate::Budget;
-use crate::budget::Pressure;
 
 /// How often connections are checked: the precision of their time limits.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
-/// How many connections beyond the limits may request a health check. One peer may have half of them.
+/// How many connections beyond the limits may request a health check. One peer may have half of them. When there are as
+/// many, the next one displaces the oldest that has not requested anything.
 const PROBES: ConnectionLimits = ConnectionLimits::of_total(32);
 
 /// What a connection shall do.
@@ -42,17 +44,6 @@ pub(super) enum Order {
     Finish,
     /// Close now.
     Cut,
-}
-
-/// What a connection waits for while no request is in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waiting {
-    /// The head of a request, the first one or one that has started.
-    Head,
-    /// Anything.
-    Idle,
-    /// Its end: it was ordered to finish for being idle.
-    End,
 }
 
 #[derive(Debug)]
@@ -80,8 +71,8 @@ struct Connections {
     peers: HashMap<IpAddr, usize>,
     /// How many requests are in flight beside others of their connection.
     streams: usize,
-    /// The connections beyond the limits that may request a health check, per peer.
-    probes: HashMap<IpAddr, usize>,
+    /// The connections beyond the limits that may request a health check, the oldest first.
+    probes: Vec<Arc<Activity>>,
 }
 
 /// The slot in the connection limits of a request that is in flight beside others of its connection; released when
@@ -90,29 +81,6 @@ struct Connections {
 struct Place {
     registry: Arc<Registry>,
     peer: IpAddr,
-}
-
-/// The state of one connection.
-#[derive(Debug)]
-pub(super) struct Activity {
-    /// The network of its peer.
-    peer: IpAddr,
-    /// The network of the client of the last response, if a proxy in front forwards for it and requests do not share
-    /// the connection.
-    client: Mutex<Option<IpAddr>>,
-    clock: Arc<AtomicU32>,
-    calls: AtomicU32,
-    waiting: AtomicU8,
-    since: AtomicU32,
-    /// Many requests share the connection, so received bytes do not mean that a head has started.
-    multiplexed: AtomicBool,
-    /// Whether its peer has not taken what was last written to it, and since when.
-    is_stalled: AtomicBool,
-    stalled_since: AtomicU32,
-    /// The streams with a response, if requests share the connection.
-    streams: Mutex<Vec<Arc<Stream>>>,
-    order: AtomicU8,
-    waker: AtomicWaker,
 }
 
 /// A connection in the registry; deregistered when dropped.
@@ -211,30 +179,41 @@ impl Connections {
     /// Counts one more connection or stream of a peer, unless that exceeds a limit.
     fn enter(&mut self, peer: IpAddr, limits: ConnectionLimits) -> bool {
         let of_peer = self.peers.get(&peer).copied().unwrap_or_default();
-        let probes: usize = self.probes.values().sum();
-        let has_room = self.all.len() - probes + self.streams < limits.total && of_peer < limits.per_peer;
+        let has_room = self.all.len() - self.probes.len() + self.streams < limits.total && of_peer < limits.per_peer;
         if has_room {
             self.peers.insert(peer, of_peer + 1);
         }
         has_room
     }
 
-    /// Counts one more connection beyond the limits, unless there are too many of those as well.
-    fn enter_probe(&mut self, peer: IpAddr) -> bool {
-        let of_peer = self.probes.get(&peer).copied().unwrap_or_default();
-        let has_room = self.probes.values().sum::<usize>() < PROBES.total && of_peer < PROBES.per_peer;
-        if has_room {
-            self.probes.insert(peer, of_peer + 1);
+    /// Admits one more connection beyond the limits, unless there are too many of those as well and all of them are answered.
+    fn enter_probe(&mut self, activity: &Arc<Activity>) -> bool {
+        // Those that were displaced have not left yet.
+        if self.probes.len() >= 2 * PROBES.total {
+            return false;
         }
-        has_room
+        let is_of_peer = |one: &&Arc<Activity>| one.peer == activity.peer;
+        let staying = || self.probes.iter().filter(|one| one.is_served());
+        let displaced = if staying().filter(is_of_peer).count() >= PROBES.per_peer {
+            staying().filter(is_of_peer).find(|one| one.has_no_request())
+        } else if staying().count() >= PROBES.total {
+            staying().find(|one| one.has_no_request())
+        } else {
+            self.probes.push(Arc::clone(activity));
+            return true;
+        };
+        let Some(displaced) = displaced else { return false };
+        displaced.raise(Order::Cut);
+        self.probes.push(Arc::clone(activity));
+        true
     }
 
-    fn leave(&mut self, peer: IpAddr, is_probe: bool) {
-        let peers = if is_probe { &mut self.probes } else { &mut self.peers };
-        if let Some(of_peer) = peers.get_mut(&peer) {
+    /// A connection or stream of a peer has ended.
+    fn leave(&mut self, peer: IpAddr) {
+        if let Some(of_peer) = self.peers.get_mut(&peer) {
             *of_peer -= 1;
             if *of_peer == 0 {
-                peers.remove(&peer);
+                self.peers.remove(&peer);
             }
         }
     }
@@ -275,7 +254,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut connections = self.registry.lock();
         connections.streams -= 1;
-        connections.leave(self.peer, false);
+        connections.leave(self.peer);
     }
 }
 
@@ -292,7 +271,7 @@ impl Owner {
         let (is_first, is_probe) = {
             let mut connections = self.0.lock();
             let is_probe = !connections.enter(peer, self.0.limits);
-            if is_probe && !(self.0.probe_path.is_some() && connections.enter_probe(peer)) {
+            if is_probe && !(self.0.probe_path.is_some() && connections.enter_probe(&activity)) {
                 self.0.refused.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
@@ -326,147 +305,16 @@ impl Drop for Registered {
         let last = {
             let mut connections = self.registry.lock();
             connections.all.remove(&self.id);
-            connections.leave(self.activity.peer, self.is_probe);
+            if self.is_probe {
+                connections.probes.retain(|one| !Arc::ptr_eq(one, &self.activity));
+            } else {
+                connections.leave(self.activity.peer);
+            }
             connections.all.is_empty()
         };
         if last {
             self.registry.emptied.notify_one();
         }
-    }
-}
-
-impl Activity {
-    fn new(peer: IpAddr, clock: Arc<AtomicU32>) -> Self {
-        let since = AtomicU32::new(clock.load(Ordering::Relaxed));
-        Self {
-            peer,
-            client: Mutex::default(),
-            clock,
-            calls: AtomicU32::new(0),
-            waiting: AtomicU8::new(Waiting::Head as u8),
-            since,
-            multiplexed: AtomicBool::new(false),
-            is_stalled: AtomicBool::new(false),
-            stalled_since: AtomicU32::new(0),
-            streams: Mutex::default(),
-            order: AtomicU8::new(Order::Serve as u8),
-            waker: AtomicWaker::new(),
-        }
-    }
-
-    /// A request has arrived.
-    fn begin(self: &Arc<Self>, multiplexed: bool) -> Call {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        if multiplexed {
-            self.multiplexed.store(true, Ordering::Relaxed);
-        }
-        Call { activity: Arc::clone(self), stream: None, place: None }
-    }
-
-    /// Bytes have arrived.
-    pub(super) fn has_read(&self) {
-        let is_idle = self.calls.load(Ordering::Relaxed) == 0 && self.waits_for(Waiting::Idle);
-        if is_idle && !self.multiplexed.load(Ordering::Relaxed) {
-            self.wait_for(Waiting::Head);
-        }
-    }
-
-    /// The peer does not take what is written to it.
-    pub(super) fn has_blocked(&self) {
-        if !self.is_stalled.load(Ordering::Relaxed) {
-            self.stalled_since.store(self.clock.load(Ordering::Relaxed), Ordering::Relaxed);
-            self.is_stalled.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Bytes were sent: a response that hyper has taken over is still being sent to a slow reader.
-    pub(super) fn has_written(&self) {
-        if self.is_stalled.load(Ordering::Relaxed) {
-            self.is_stalled.store(false, Ordering::Relaxed);
-        }
-        if self.calls.load(Ordering::Relaxed) == 0 && self.waits_for(Waiting::Idle) {
-            self.wait_for(Waiting::Idle);
-        }
-    }
-
-    /// The current order; wakes this task when it changes.
-    pub(super) fn order(&self, waker: &Waker) -> Order {
-        self.waker.register(waker);
-        match self.order.load(Ordering::Acquire) {
-            order if order == Order::Cut as u8 => Order::Cut,
-            order if order == Order::Finish as u8 => Order::Finish,
-            _ => Order::Serve,
-        }
-    }
-
-    /// Raises the order; it only ever gets stricter. Returns the number of requests in flight.
-    fn raise(&self, order: Order) -> u32 {
-        self.order.fetch_max(order as u8, Ordering::AcqRel);
-        self.waker.wake();
-        self.calls.load(Ordering::Relaxed)
-    }
-
-    fn check_timeouts(&self, now: u32, head: u32, idle: u32) {
-        if self.calls.load(Ordering::Relaxed) > 0 {
-            return;
-        }
-        // The tick in progress when the wait started does not count, so no limit is cut short.
-        let waited = now.wrapping_sub(self.since.load(Ordering::Relaxed)).saturating_sub(1);
-        if self.waits_for(Waiting::Idle) {
-            if waited >= idle {
-                self.wait_for(Waiting::End);
-                self.raise(Order::Finish);
-            }
-        } else if waited >= head {
-            self.raise(Order::Cut);
-        }
-    }
-
-    /// Whether its peer has taken nothing for so many ticks, though there is something for it.
-    fn has_stalled(&self, now: u32, limit: u32) -> bool {
-        let since = self.stalled_since.load(Ordering::Relaxed);
-        self.is_stalled.load(Ordering::Relaxed) && now.wrapping_sub(since).saturating_sub(1) >= limit
-    }
-
-    /// Cuts what has taken nothing for so many ticks, though there is something for it, and blocks others: the
-    /// connection, or some of its streams.
-    fn cut_stalled(&self, now: u32, limit: u32, pressure: &Pressure) {
-        if pressure.is_none() {
-            return;
-        }
-        let streams = self.streams();
-        let client_of = |stream: &Stream| stream.client().unwrap_or(self.peer);
-        let concerns_any = || match streams.as_slice() {
-            [] => pressure.concerns(self.client().unwrap_or(self.peer)),
-            streams => streams.iter().any(|stream| pressure.concerns(client_of(stream))),
-        };
-        if self.has_stalled(now, limit) && concerns_any() {
-            tracing::warn!("cutting client that does not read its response under memory pressure");
-            self.raise(Order::Cut);
-        }
-        let is_stalled = |stream: &&Arc<Stream>| stream.has_stalled(now, limit) && pressure.concerns(client_of(stream));
-        for stream in streams.iter().filter(is_stalled) {
-            tracing::warn!("resetting stream that its client does not read under memory pressure");
-            stream.reset();
-        }
-    }
-
-    fn client(&self) -> Option<IpAddr> {
-        *self.client.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn streams(&self) -> MutexGuard<'_, Vec<Arc<Stream>>> {
-        // A panic while it is held cannot leave the list half changed.
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn waits_for(&self, what: Waiting) -> bool {
-        self.waiting.load(Ordering::Relaxed) == what as u8
-    }
-
-    fn wait_for(&self, what: Waiting) {
-        self.waiting.store(what as u8, Ordering::Relaxed);
-        self.since.store(self.clock.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 

@@ -164,7 +164,9 @@ async fn item_8_the_longest_head_is_the_same_however_it_comes() {
 async fn a_health_check_is_answered_beyond_the_connection_limit() {
     let refused: Arc<AtomicU64> = Arc::default();
     let connections = ConnectionLimits { total: 2, per_peer: 2 };
-    let options = Options { connections, refused: refused.clone(), probe_path: Some("/health"), ..Options::default() };
+    // What is silent is closed for others, and not for being silent.
+    let patient = Options { header_timeout: Duration::from_hours(1), ..Options::default() };
+    let options = Options { connections, refused: refused.clone(), probe_path: Some("/health"), ..patient };
     let server = start(options, GRACE, |_, _| async { Response::new(Body::full("well")) }).await;
     let _full = [raw(server.address, "").await, raw(server.address, "").await];
     for _ in 0..40 {
@@ -175,14 +177,42 @@ async fn a_health_check_is_answered_beyond_the_connection_limit() {
         assert!(rest(&mut other).await.starts_with("HTTP/1.1 503"));
     }
     assert_eq!(refused.load(Ordering::Relaxed), 40);
-    // Their number is limited.
+    // Those that request nothing make room, the oldest first.
     let mut silent = Vec::new();
     for _ in 0..16 {
         silent.push(raw(server.address, "").await);
     }
-    assert!(
-        rest(&mut raw(server.address, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n").await)
-            .await
-            .starts_with("HTTP/1.1 503")
-    );
+    for displaced in 0..20 {
+        let answer = rest(&mut raw(server.address, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n").await).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let closed = tokio::time::timeout(Duration::from_secs(30), rest(&mut silent[displaced])).await;
+        assert_eq!(closed.as_deref(), Ok(""));
+        silent.push(raw(server.address, "").await);
+    }
+}
+
+#[tokio::test]
+async fn health_checks_beyond_the_connection_limit_that_are_in_flight_are_limited() {
+    let connections = ConnectionLimits { total: 1, per_peer: 1 };
+    let options = Options { connections, probe_path: Some("/health"), ..Options::default() };
+    let (sender, begun) = (Arc::new(tokio::sync::Semaphore::new(0)), Arc::new(tokio::sync::Semaphore::new(0)));
+    let (hanging, counted) = (sender.clone(), begun.clone());
+    let server = start(options, GRACE, move |_, _| {
+        let (hanging, counted) = (hanging.clone(), counted.clone());
+        async move {
+            counted.add_permits(1);
+            let _never = hanging.acquire().await;
+            Response::new(Body::empty())
+        }
+    })
+    .await;
+    let probe = || raw(server.address, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+    let _full = raw(server.address, "").await;
+    let mut held = Vec::new();
+    for _ in 0..16 {
+        held.push(probe().await);
+    }
+    let _all = begun.acquire_many(16).await.unwrap();
+    assert!(rest(&mut probe().await).await.starts_with("HTTP/1.1 503"));
+    drop(sender);
 }

@@ -79,7 +79,7 @@ fn no_rule_has_a_wildcard_or_is_empty() {
 }
 
 #[test]
-fn whatever_is_handed_on_is_held() {
+fn every_permission_that_is_granted_is_held() {
     let held = flat(&rules());
     for role in ROLES {
         for grant in role.rules {
@@ -93,7 +93,7 @@ fn whatever_is_handed_on_is_held() {
 }
 
 #[test]
-fn what_is_applied_may_also_be_created_and_pruned() {
+fn kinds_that_are_applied_may_also_be_created_and_pruned() {
     let held = flat(&rules());
     for (group, resource) in [
         ("", "configmaps"),

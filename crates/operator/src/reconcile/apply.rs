@@ -37,8 +37,8 @@ impl Reconciler {
             return Ok(ControlFlow::Break(self.create_secret(me, wanted, names).await?));
         }
         let retry_after = match self.applier.apply(me, &plan.children).await {
-            Ok(Outcome::Applied { workload_changed: false, contested, retry_after }) => {
-                for message in contested {
+            Ok(Outcome::Applied { workload_changed: false, field_conflict_reports, retry_after }) => {
+                for message in field_conflict_reports {
                     let notice = Notice { reason: "FieldConflict".to_owned(), message };
                     self.events.notice(me, &notice).await;
                 }

@@ -16,11 +16,11 @@ use skep_plan::canonical;
 use skep_plan::child::{Child, ChildKind};
 use skep_plan::key::Key;
 
-use super::contest::Contest;
+use super::field_conflict::FieldConflict;
 use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::store::{ChildFacts, ChildId, Store, child_facts};
-use crate::write::{ChildAnswer, MANAGER, WriteError, Writer};
+use crate::write::{ChildResponse, MANAGER, WriteError, Writer};
 
 /// Applies children and remembers what it sent.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct Applier {
     /// Namespaces in which nothing could be created lately, as they are being deleted.
     terminating: Mutex<HashSet<String>>,
     /// Children whose fields another manager changes again and again.
-    contests: Mutex<HashMap<ChildId, Contest>>,
+    field_conflicts: Mutex<HashMap<ChildId, FieldConflict>>,
     /// Resources of which no name was in use when all names were looked up, with the uid and the generation of that time.
     free_names: Mutex<HashMap<Key, (Option<String>, i64)>>,
 }
@@ -62,7 +62,7 @@ pub(super) enum Outcome {
         /// Whether the workload is another one than the plan saw.
         workload_changed: bool,
         /// What to report of children whose fields another manager keeps changing.
-        contested: Vec<String>,
+        field_conflict_reports: Vec<String>,
         /// When the first of those is to be applied again.
         retry_after: Option<Duration>,
     },
@@ -105,7 +105,7 @@ impl Applier {
             metrics,
             sent: Mutex::default(),
             terminating: Mutex::default(),
-            contests: Mutex::default(),
+            field_conflicts: Mutex::default(),
             free_names: Mutex::default(),
         }
     }
@@ -119,7 +119,8 @@ impl Applier {
     pub(super) async fn apply(&self, me: &Resource, children: &[Child]) -> Result<Outcome, WriteError> {
         let (last, first): (Vec<&Child>, Vec<&Child>) =
             children.iter().partition(|child| child.kind().has_generation() || child.kind() == ChildKind::RoleBinding);
-        let (mut created, mut conflicts, mut changed, mut contested) = (Vec::new(), BTreeSet::new(), false, Vec::new());
+        let (mut created, mut conflicts, mut changed, mut field_conflict_reports) =
+            (Vec::new(), BTreeSet::new(), false, Vec::new());
         let mut retry_after = None::<Duration>;
         for wave in [first, last] {
             let mut failures = Vec::new();
@@ -127,10 +128,10 @@ impl Applier {
                 match one {
                     Ok(One::Applied { workload_changed, report }) => {
                         changed |= workload_changed;
-                        contested.extend(report);
+                        field_conflict_reports.extend(report);
                     }
                     Ok(One::Contested { wait, report }) => {
-                        contested.extend(report);
+                        field_conflict_reports.extend(report);
                         retry_after = retry_after.into_iter().chain([wait]).min();
                     }
                     Ok(One::Created(id, uid)) => {
@@ -152,7 +153,7 @@ impl Applier {
             }
             gravest(failures).map_or(Ok(()), Err)?;
         }
-        Ok(Outcome::Applied { workload_changed: changed, contested, retry_after })
+        Ok(Outcome::Applied { workload_changed: changed, field_conflict_reports, retry_after })
     }
 
     async fn apply_wave(&self, me: &Resource, wave: Vec<&Child>) -> Vec<Result<One, WriteError>> {
@@ -224,7 +225,7 @@ impl Applier {
     /// Forgets what was sent for a resource that is gone.
     pub(super) fn forget(&self, owner: &Key) {
         let sent = self.lock().remove(owner).unwrap_or_default();
-        self.contests.lock().unwrap_or_else(PoisonError::into_inner).retain(|id, _| !sent.contains_key(id));
+        self.field_conflicts.lock().unwrap_or_else(PoisonError::into_inner).retain(|id, _| !sent.contains_key(id));
         self.free_names().remove(owner);
     }
 
@@ -253,10 +254,10 @@ impl Applier {
         });
         let mut report = None;
         if is_contested {
-            let (now, is_news) = self.contest(&id, Instant::now());
+            let (now, is_news) = self.field_conflict(&id, Instant::now());
             if is_news {
-                let text = self.report_contest(&id).await?;
-                self.note_contest(&id, &text);
+                let text = self.report_field_conflict(&id).await?;
+                self.note_field_conflict(&id, &text);
                 report = Some(text);
             }
             if let ControlFlow::Break(wait) = now {
@@ -284,33 +285,33 @@ impl Applier {
     }
 
     /// Whether a child that another manager changed is applied again now; if not, after which time. And whether that is to be reported.
-    fn contest(&self, id: &ChildId, now: Instant) -> (ControlFlow<Duration>, bool) {
-        let mut contests = self.contests.lock().unwrap_or_else(PoisonError::into_inner);
-        contests.entry(id.clone()).or_insert(Contest::new(now)).next(now)
+    fn field_conflict(&self, id: &ChildId, now: Instant) -> (ControlFlow<Duration>, bool) {
+        let mut field_conflicts = self.field_conflicts.lock().unwrap_or_else(PoisonError::into_inner);
+        field_conflicts.entry(id.clone()).or_insert(FieldConflict::new(now)).next(now)
     }
 
-    fn note_contest(&self, id: &ChildId, report: &str) {
-        if let Some(contest) = self.contests.lock().unwrap_or_else(PoisonError::into_inner).get_mut(id) {
-            contest.report = Some(report.into());
+    fn note_field_conflict(&self, id: &ChildId, report: &str) {
+        if let Some(field_conflict) = self.field_conflicts.lock().unwrap_or_else(PoisonError::into_inner).get_mut(id) {
+            field_conflict.report = Some(report.into());
         }
     }
 
     /// The children of a plan whose fields another manager keeps changing: what was reported, and after which time the first of them
     /// is to be reconciled again.
-    pub(super) fn open_contests(&self, me: &Resource, children: &[Child]) -> Option<(String, Duration)> {
-        let contests = self.contests.lock().unwrap_or_else(PoisonError::into_inner);
-        if contests.is_empty() {
+    pub(super) fn open_field_conflicts(&self, me: &Resource, children: &[Child]) -> Option<(String, Duration)> {
+        let field_conflicts = self.field_conflicts.lock().unwrap_or_else(PoisonError::into_inner);
+        if field_conflicts.is_empty() {
             return None;
         }
         let ids = children.iter().map(|child| child_id(me, child.kind(), child.name()));
         let now = Instant::now();
-        let open = ids.filter_map(|id| contests.get(&id)?.open(now));
+        let open = ids.filter_map(|id| field_conflicts.get(&id)?.open(now));
         open.reduce(|(text, left), (more, other)| (format!("{text}; {more}").into(), left.min(other)))
             .map(|(text, left)| (text.to_string(), left))
     }
 
     /// What to report of a child whose fields another manager keeps changing, with the names of its managers.
-    async fn report_contest(&self, id: &ChildId) -> Result<String, WriteError> {
+    async fn report_field_conflict(&self, id: &ChildId) -> Result<String, WriteError> {
         let found = self.writer.look_up(id).await?;
         let entries = found.as_ref().and_then(|found| found.value.get("managedFields")).and_then(Value::as_array);
         let managers = entries.into_iter().flatten().filter_map(|entry| entry.get("manager")).filter_map(Value::as_str);
@@ -333,7 +334,7 @@ impl Applier {
         child: &Child,
         id: &ChildId,
         live: Option<&ChildFacts>,
-    ) -> Result<Result<ChildAnswer, NameConflict>, WriteError> {
+    ) -> Result<Result<ChildResponse, NameConflict>, WriteError> {
         let has_replicas = sends_replicas(child);
         if live.is_none()
             && let Some(found) = self.writer.look_up(id).await?
@@ -414,7 +415,7 @@ fn gravest(failures: Vec<WriteError>) -> Option<WriteError> {
 ///
 /// The answer has no status and no replicas of an autoscaler; what the watch has shown of them stays until it shows more. What we
 /// stamped is known at once: the next plan must not take a stale stamp for a change.
-fn facts_after(child: &Child, answer: &ChildAnswer, live: Option<&ChildFacts>) -> ChildFacts {
+fn facts_after(child: &Child, answer: &ChildResponse, live: Option<&ChildFacts>) -> ChildFacts {
     let mut facts = child_facts(child.kind(), &answer.metadata, Some(child.body()));
     if let (Some(sent), Some(seen)) = (&mut facts.workload, live.and_then(|live| live.workload.clone())) {
         sent.ready = seen.ready;

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_status_says_already_and_what_passes_is_not_reported() {
+    fn failures_that_the_status_reports_already_or_that_pass_are_not_reported() {
         let (failures, key) = (Failures::default(), Key::resource(KindName::MCPServer, "ns", "s"));
         let not_yet = || WriteError::NotYet { object: "RoleBinding a".into(), message: "no role".into() }.into();
         let conflict = WriteError::Conflict { object: "a".into() }.into();

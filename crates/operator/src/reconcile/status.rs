@@ -45,7 +45,7 @@ impl Reconciler {
                 self.events.notice(me, notice).await;
             }
             // What else changed was written by another client; when the watch shows it later, it is nothing new.
-            self.wake(self.store.put_answer(me.kind(), written));
+            self.wake(self.store.put_response(me.kind(), written));
         }
         Ok(())
     }
@@ -68,7 +68,7 @@ impl Reconciler {
         }
         let new = plan.status.onto(status, metadata.generation.unwrap_or_default(), &now());
         if let Some(written) = self.writer.status(kind, metadata, status, &new).await? {
-            self.wake(self.store.put_answer(kind, written));
+            self.wake(self.store.put_response(kind, written));
         }
         Ok(if plan.recheck { Done::Again(self.recheck) } else { Done::Settled })
     }

@@ -25,13 +25,13 @@ pub struct ReferencedKeys {
 #[derive(Clone, Debug)]
 pub(super) struct Content {
     /// What it holds; nothing if it must be read again.
-    held: Option<Held>,
+    held: Option<CachedContent>,
     pub(super) version: Option<String>,
 }
 
 /// What was read of a Secret or ConfigMap.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct CachedContent {
     /// Nothing if it does not exist.
     pub(super) found: Option<Found>,
     /// The keys that were read.
@@ -100,7 +100,7 @@ impl Contents {
     }
 
     /// What was read of an object; nothing if it must be read.
-    pub(super) fn held(&self, key: &Key) -> Option<&Held> {
+    pub(super) fn held(&self, key: &Key) -> Option<&CachedContent> {
         self.by_key.get(key)?.held.as_ref()
     }
 
@@ -110,7 +110,7 @@ impl Contents {
         if text > 0 {
             *self.text.entry(key.namespace.clone()).or_default() += text;
         }
-        self.by_key.insert(key, Content { held: Some(Held { found, keys, text }), version });
+        self.by_key.insert(key, Content { held: Some(CachedContent { found, keys, text }), version });
     }
 
     pub(super) fn remove(&mut self, key: &Key) {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lacks_a_key_is_read_again_and_so_is_what_exceeds_the_budget() {
+    fn contents_without_a_key_or_beyond_the_budget_are_read_again() {
         let mut contents = Contents::default();
         let document = |size: usize| {
             let data = keys().select(data(&[("policies", &"x".repeat(size))]));

@@ -21,7 +21,7 @@ pub struct ChildFacts {
     pub resource_version: String,
     /// Changes exactly when another manager changed a field of ours: not with its status, nor with fields of others.
     pub version: String,
-    /// Who owns it.
+    /// Its owner.
     pub owner: Option<Owner>,
     /// The server that it was made for by its proxy, if it was.
     pub serves: Option<String>,
@@ -56,7 +56,7 @@ impl ChildFacts {
         }
     }
 
-    /// Who owns it, for messages.
+    /// Its owner, for messages.
     pub fn owner_text(&self) -> String {
         match &self.owner {
             Some(owner) => owner_text(&owner.kind, &owner.name),

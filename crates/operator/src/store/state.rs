@@ -1,6 +1,6 @@
 //! The state behind the store: plain maps, and the rules of which change queues which resources.
 
-mod concern;
+mod change;
 mod pods;
 mod unknown;
 
@@ -14,11 +14,11 @@ use skep_plan::key::{Key, ObjectKind};
 use skep_plan::kinds::{self, Backend};
 use skep_plan::world::{DefaultRedis, Found, Live};
 
-use self::concern::{concerns_itself, concerns_others};
+use self::change::{concerns_itself, concerns_others};
 pub use self::unknown::Unavailable;
 use self::unknown::UnavailableKinds;
 use super::contents::{Contents, ReferencedKeys};
-use super::held::Held;
+use super::stored_resource::StoredResource;
 use super::{ChildFacts, ChildId, PodFacts, PodId, Snapshot};
 use crate::graph::Graph;
 use crate::object::Object;
@@ -37,7 +37,7 @@ pub struct Wake {
 #[derive(Clone, Debug)]
 pub enum Entry {
     /// It can be read.
-    Readable(Held),
+    Readable(StoredResource),
     /// It cannot, and why.
     Unreadable {
         /// What every object has.
@@ -126,7 +126,7 @@ impl Entry {
         let (metadata, mut value, mut names) = object.into_parts();
         let problem = match excess {
             Some(excess) => excess.to_string(),
-            None => match Held::read(kind, &value) {
+            None => match StoredResource::read(kind, &value) {
                 Ok(held) => return Self::Readable(held),
                 Err(problem) => problem,
             },
@@ -168,7 +168,7 @@ impl State {
     }
 
     /// Takes in the answer to a write of ours.
-    pub(super) fn put_answer(&mut self, kind: KindName, object: Object) -> Wake {
+    pub(super) fn put_response(&mut self, kind: KindName, object: Object) -> Wake {
         // Only answers can come after the news of the deletion. A watch shows the deletion of what it has shown.
         if object.metadata().uid.as_ref().is_some_and(|uid| self.gone.contains(uid)) {
             return Wake::default();
@@ -190,7 +190,7 @@ impl State {
         }
         let seen_by_others = before.is_none_or(|before| concerns_others(before, &entry));
         if seen_by_others {
-            // Who saw it where it was, and who sees it where it is: a member that leaves a group concerns both groups.
+            // The resources that refer to it as it was, and as it is: a member that leaves a group concerns both groups.
             let saw_it = self.graph.dependants(&key);
             let touched = match entry.resource() {
                 Some(resource) => self.graph.set(&key, Some(resource.as_ref())),
@@ -228,7 +228,7 @@ impl State {
 
     pub(super) fn end_change(&mut self, kind: KindName, key: &Key, written: Option<Object>) -> Wake {
         let meanwhile = self.changing.remove(key).flatten();
-        let mut wake = written.map(|object| self.put_answer(kind, object)).unwrap_or_default();
+        let mut wake = written.map(|object| self.put_response(kind, object)).unwrap_or_default();
         wake.now.remove(key);
         if let Some(object) = meanwhile {
             let more = self.put_resource(kind, object);
@@ -509,7 +509,7 @@ impl State {
 }
 
 /// What a plan sees of a resource that another one refers to. Of too many large ones together the rest is not parsed.
-fn parsed(held: &Held, left: &mut usize) -> Found {
+fn parsed(held: &StoredResource, left: &mut usize) -> Found {
     let Some(rest) = left.checked_sub(held.values_to_parse()) else {
         return Found::Unreadable(format!(
             "what is referred to has more than {PARSED_AT_ONCE} values (texts, numbers, lists and objects) together; write less"

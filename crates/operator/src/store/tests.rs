@@ -55,7 +55,7 @@ fn the_status_of_a_config_queues_nothing() {
 }
 
 #[test]
-fn what_the_process_of_a_virtual_server_reports_wakes_it_and_our_own_status_does_not() {
+fn a_report_of_the_process_of_a_virtual_server_queues_it_and_our_own_status_does_not() {
     let store = Store::default();
     let spec = json!({ "incomingAuth": { "type": "anonymous" }, "groupRef": { "name": "g" } });
     let with = |version: u32, status: Value| {
@@ -78,7 +78,7 @@ fn an_object_never_goes_back_to_an_older_version_and_never_comes_back_from_the_d
     assert_eq!(store.entry(&key(KindName::MCPServer, "s")).unwrap().metadata().resource_version.as_deref(), Some("5"));
     store.remove_resource(&key(KindName::MCPServer, "s"));
     let late = serde_json::from_value(server("s", 6, "late answer")).unwrap();
-    assert_eq!(store.put_answer(KindName::MCPServer, late), Wake::default());
+    assert_eq!(store.put_response(KindName::MCPServer, late), Wake::default());
     assert!(store.entry(&key(KindName::MCPServer, "s")).is_none());
 }
 
@@ -94,7 +94,7 @@ fn an_object_that_cannot_be_read_is_remembered_as_such_and_shown_to_its_users() 
 }
 
 #[test]
-fn what_a_watch_shows_again_is_there_though_it_was_missing_from_a_list_that_was_behind() {
+fn an_object_that_a_watch_shows_exists_though_a_stale_list_lacked_it() {
     let store = Store::default();
     put(&store, KindName::MCPServer, server("s", 5, "c"));
     store.remove_resource(&key(KindName::MCPServer, "s"));
@@ -174,7 +174,7 @@ fn writing() -> (Store, Key) {
 }
 
 #[test]
-fn what_the_watch_brings_back_before_the_answer_queues_nothing() {
+fn our_own_write_that_the_watch_shows_before_the_response_queues_nothing() {
     let (store, _) = writing();
     let (id, facts) = child("2");
     assert_eq!(store.see_child(id.clone(), facts.clone()), Wake::default());
@@ -274,7 +274,7 @@ fn a_child_queues_its_owner_when_another_client_changes_it_but_not_with_its_stat
 }
 
 #[test]
-fn what_the_watch_brings_back_of_our_own_writing_is_nothing_new() {
+fn our_own_write_that_the_watch_shows_is_no_change() {
     let store = Store::default();
     put(&store, KindName::MCPServer, server("s", 2, "c"));
     // Only the version counts: the same one is the same object.
@@ -288,7 +288,7 @@ fn what_the_watch_brings_back_of_our_own_writing_is_nothing_new() {
 }
 
 #[test]
-fn what_is_gone_is_reconciled_once_more_so_that_it_is_forgotten() {
+fn a_deleted_object_is_reconciled_once_more_so_that_it_is_forgotten() {
     let store = Store::default();
     put(&store, KindName::MCPServer, server("s", 2, "c"));
     let wake = store.remove_resource(&key(KindName::MCPServer, "s"));

@@ -17,7 +17,7 @@ use skep_plan::child::Child;
 use skep_plan::plan::GeneratedSecret;
 use skep_plan::world::LivePod;
 
-use super::{ChildAnswer, MANAGER, WriteError, Writer, child_resource};
+use super::{ChildResponse, MANAGER, WriteError, Writer, child_resource};
 use crate::adopt::{handover, leave_replicas};
 use crate::object::{FullMetadata, Metadata};
 use crate::store::ChildId;
@@ -28,7 +28,7 @@ const NO_VERSION: &str = "1";
 
 impl Writer {
     /// Creates a child by applying it, if there is no object of its name; nothing if there is one, which is left as it is.
-    pub async fn create_child(&self, namespace: &str, child: &Child) -> Result<Option<ChildAnswer>, WriteError> {
+    pub async fn create_child(&self, namespace: &str, child: &Child) -> Result<Option<ChildResponse>, WriteError> {
         let mut body = child.body().clone();
         if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("resourceVersion".to_owned(), NO_VERSION.into());
@@ -41,11 +41,11 @@ impl Writer {
     }
 
     /// Applies a child. What we own of it and no longer send is removed by the API server.
-    pub async fn apply(&self, namespace: &str, child: &Child) -> Result<ChildAnswer, WriteError> {
+    pub async fn apply(&self, namespace: &str, child: &Child) -> Result<ChildResponse, WriteError> {
         self.send(namespace, child, child.body()).await
     }
 
-    async fn send(&self, namespace: &str, child: &Child, body: &Value) -> Result<ChildAnswer, WriteError> {
+    async fn send(&self, namespace: &str, child: &Child, body: &Value) -> Result<ChildResponse, WriteError> {
         let object = format!("{} {namespace}/{}", child.kind(), child.name());
         self.metrics.request("apply", child.kind().api().2);
         let body = self.with_served_owners(body);
@@ -111,16 +111,16 @@ impl Writer {
         self.change_owners(id, operations, "its replicas are left to others").await
     }
 
-    /// Changes who owns which field of a child.
+    /// Changes the owners of fields of a child.
     async fn change_owners(&self, id: &ChildId, operations: Value, why: &'static str) -> Result<(), WriteError> {
         let object = format!("{} {}/{}", id.kind, id.namespace, id.name);
         // INVARIANT: the patch was written as JSON patch operations.
         let Ok(patch) = serde_json::from_value::<json_patch::Patch>(operations) else { return Ok(()) };
-        tracing::info!(%object, why, "fields change their owner");
+        tracing::info!(%object, why, "field ownership changed");
         self.metrics.request("patch", id.kind.api().2);
         let children = self.children(id.kind, &id.namespace);
         let written = children.patch(&id.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
-        written.map(|_| ()).map_err(|error| WriteError::from(error, "take over", object))
+        written.map(|_| ()).map_err(|error| WriteError::from(error, "change the field ownership of", object))
     }
 
     /// Deletes pods, so that others are started in their place. One that is gone already is fine, and so is a new one of the same name,

@@ -94,7 +94,7 @@ const ACCOUNT: &str = "pods cannot use a service account of others";
 const SHAPE: &str = "spec.podTemplateSpec is not a pod template";
 
 #[tokio::test]
-async fn what_reaches_the_node_or_other_accounts_is_refused_for_every_kind() -> Result<()> {
+async fn pod_templates_that_reach_the_node_or_other_accounts_are_refused_for_every_kind() -> Result<()> {
     let guarded = Guarded::new().await?;
     let context = |context: Value| json!({ "containers": [container(&json!({ "securityContext": context }))] });
     for (pod, part) in [
@@ -130,7 +130,7 @@ async fn what_reaches_the_node_or_other_accounts_is_refused_for_every_kind() -> 
 
 /// Pod templates are not the only way onto the node.
 #[tokio::test]
-async fn what_specs_say_beside_the_template_is_refused_too() -> Result<()> {
+async fn fields_of_specs_beside_the_template_are_refused_too() -> Result<()> {
     let guarded = Guarded::new().await?;
     let volume = json!([{ "name": "n", "hostPath": "/", "mountPath": "/n" }]);
     let host = json!([{ "name": "n", "hostPath": { "path": "/" } }]);
@@ -150,7 +150,7 @@ async fn what_specs_say_beside_the_template_is_refused_too() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_harmless_passes() -> Result<()> {
+async fn harmless_pod_templates_pass() -> Result<()> {
     let guarded = Guarded::new().await?;
     for (kind, spec) in specs() {
         assert_eq!(guarded.apply(&resource(kind, &spec)).await?, None, "{kind}");

@@ -299,7 +299,7 @@ fn in_namespace_scope_nothing_is_cluster_wide() {
 }
 
 #[test]
-fn what_is_switched_off_leaves_nothing_behind() {
+fn a_value_that_is_switched_off_renders_nothing() {
     let objects = objects(&values_file("features-off"));
     for field in ["livenessProbe", "readinessProbe", "resources", "securityContext", "ports"] {
         assert_eq!(objects.container().get(field), None, "{field}");

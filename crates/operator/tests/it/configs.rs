@@ -4,8 +4,10 @@ use anyhow::Result;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use skep_api::resource::KindName;
+use skep_plan::child::ChildKind;
+use skep_testkit::{Seen, eventually};
 
-use crate::running::{condition, operator};
+use crate::running::{PATIENCE, condition, operator};
 
 fn webhooks(url: &str) -> Value {
     json!({ "validating": [{ "name": "check", "url": url }] })
@@ -54,7 +56,7 @@ async fn a_change_of_a_config_reaches_the_run_config_without_a_change_of_the_ser
     let created = operator.create(KindName::MCPServer, "s", server(Some("hooks"))).await?;
     let url = |config: &Value| config["validating_webhooks"][0]["url"].clone();
     operator.run_config("s", "names the webhook", |config| url(config) == "https://hooks.example/1").await?;
-    let before = operator.child(skep_plan::child::ChildKind::Deployment, "s", "exists", |_| true).await?;
+    let before = operator.child(ChildKind::Deployment, "s", "exists", |_| true).await?;
 
     operator.edit(KindName::MCPWebhookConfig, "hooks", webhooks("https://hooks.example/2")).await?;
     operator.run_config("s", "follows", |config| url(config) == "https://hooks.example/2").await?;
@@ -62,9 +64,7 @@ async fn a_change_of_a_config_reaches_the_run_config_without_a_change_of_the_ser
         object.pointer("/spec/template/metadata/annotations").unwrap()["toolhive.stacklok.dev/runconfig-checksum"]
             .clone()
     };
-    operator
-        .child(skep_plan::child::ChildKind::Deployment, "s", "rolls", |after| checksum(after) != checksum(&before))
-        .await?;
+    operator.child(ChildKind::Deployment, "s", "rolls", |after| checksum(after) != checksum(&before)).await?;
     let after = operator.resources(KindName::MCPServer).get("s").await?;
     assert_eq!(after.metadata.generation, created.metadata.generation);
     operator.stop().await
@@ -86,6 +86,61 @@ async fn a_remote_proxy_has_webhooks_and_follows_their_config() -> Result<()> {
     operator.until(KindName::MCPWebhookConfig, "hooks", "lists its user", is_listed).await?;
     operator.edit(KindName::MCPWebhookConfig, "hooks", webhooks("https://hooks.example/2")).await?;
     operator.run_config("r", "follows", |config| url(config) == "https://hooks.example/2").await?;
+    operator.stop().await
+}
+
+/// Ours: the original has webhooks for MCPServers only.
+#[tokio::test]
+async fn a_virtual_server_has_webhooks_and_follows_and_keeps_their_config() -> Result<()> {
+    let operator = operator("virtual-hooks").await?;
+    operator.create(KindName::MCPGroup, "g", json!({})).await?;
+    let spec = json!({
+        "groupRef": { "name": "g" }, "incomingAuth": { "type": "anonymous" }, "webhookConfigRef": { "name": "hooks" },
+    });
+    let created = operator.create(KindName::VirtualMCPServer, "v", spec).await?;
+    let failed = |one: &Value| {
+        one["status"]["phase"] == "Failed" && condition(one, "Ready") == Some(("False", "WebhookConfigNotFound"))
+    };
+    let seen = operator.until(KindName::VirtualMCPServer, "v", "fails", failed).await?;
+    assert_eq!(condition(&seen, "WebhookConfigValidated"), Some(("False", "WebhookConfigNotFound")));
+    operator.settled().await?;
+
+    operator.create(KindName::MCPWebhookConfig, "hooks", webhooks("https://hooks.example/1")).await?;
+    let healed = |one: &Value| one["status"]["phase"] == "Pending" && one["status"]["webhookConfigHash"].is_string();
+    let server = operator.until(KindName::VirtualMCPServer, "v", "heals", healed).await?;
+    let is_listed = |one: &Value| {
+        one["status"]["configHash"].is_string() && users(one) == json!([{ "kind": "VirtualMCPServer", "name": "v" }])
+    };
+    let config = operator.until(KindName::MCPWebhookConfig, "hooks", "lists its user", is_listed).await?;
+    assert_eq!(server["status"]["webhookConfigHash"], config["status"]["configHash"]);
+    let before = operator.child(ChildKind::Deployment, "v", "exists", |_| true).await?;
+
+    operator.edit(KindName::MCPWebhookConfig, "hooks", webhooks("https://hooks.example/2")).await?;
+    let names =
+        |map: &Value| map["data"]["config.yaml"].as_str().is_some_and(|text| text.contains("https://hooks.example/2"));
+    operator.child(ChildKind::ConfigMap, "v-vmcp-config", "follows", names).await?;
+    let checksum = |one: &Value| {
+        one.pointer("/spec/template/metadata/annotations").unwrap()["toolhive.stacklok.dev/runconfig-checksum"].clone()
+    };
+    operator.child(ChildKind::Deployment, "v", "rolls", |after| checksum(after) != checksum(&before)).await?;
+    let after = operator.resources(KindName::VirtualMCPServer).get("v").await?;
+    assert_eq!(after.metadata.generation, created.metadata.generation);
+
+    operator.resources(KindName::MCPWebhookConfig).delete("hooks", &DeleteParams::default()).await?;
+    let blocked = |one: &Value| condition(one, "DeletionBlocked") == Some(("True", "ReferencedByWorkloads"));
+    operator.until(KindName::MCPWebhookConfig, "hooks", "is blocked", blocked).await?;
+    operator.edit(KindName::VirtualMCPServer, "v", json!({ "webhookConfigRef": null })).await?;
+    let is_without = |one: &Value| one["status"]["webhookConfigHash"].is_null();
+    operator.until(KindName::VirtualMCPServer, "v", "is without", is_without).await?;
+    let configs = operator.resources(KindName::MCPWebhookConfig);
+    let configs = &configs;
+    eventually("the config goes", PATIENCE, || async move {
+        Ok(match configs.get_opt("hooks").await? {
+            None => Seen::Yes(()),
+            Some(_) => Seen::NotYet("it is still there".to_owned()),
+        })
+    })
+    .await?;
     operator.stop().await
 }
 

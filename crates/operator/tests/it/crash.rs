@@ -18,13 +18,13 @@ use skep_testkit::{ControlPlane, Seen, eventually};
 
 use crate::converged::{Objects, collect_garbage, difference, recreate};
 use crate::injector::{Fault, Injector};
-use crate::running::{Running, define, start_as, start_impatient_as};
+use crate::running::{counted_in, define, start_without_recheck_as};
 use crate::scenarios::scenarios;
 use crate::stage::{Scenario, Stage};
 
 /// How many runs go on beside each other.
 const AT_ONCE: usize = 6;
-/// How long an operator must send nothing to count as silent. Longer than the pauses before a retry and between wake-ups.
+/// How long an operator must send nothing to count as silent. Longer than the delays before a retry and between wake-ups.
 const SILENCE: Duration = Duration::from_millis(1200);
 /// How long it may take to fall silent.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -50,6 +50,17 @@ struct Outcome {
     deletions: std::collections::BTreeSet<String>,
     log: String,
     has_fault: bool,
+    /// How many reconciles failed, and were retried with backoff.
+    retries: u64,
+}
+
+/// What is counted of runs that converged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Converged {
+    /// Whether the fault happened.
+    has_fault: bool,
+    /// Whether a reconcile was retried with backoff although the fault makes no request fail.
+    needed_backoff: bool,
 }
 
 /// What is asked for.
@@ -100,22 +111,28 @@ async fn the_operator_converges_whatever_goes_wrong_at_whichever_write() -> Resu
         *counts.entry(run.fault.name()).or_default() += 1;
     }
     let count = selected.len();
-    let results: Vec<Result<bool, String>> = stream::iter(selected)
+    let results: Vec<Result<Converged, String>> = stream::iter(selected)
         .map(|(_, (run, reference))| {
             let plane = &plane;
-            async move { run.check(plane, reference).await.map_err(|error| format!("{}: {error:#}", run.name())) }
-        })
-        .buffer_unordered(AT_ONCE)
-        .inspect(|result| {
-            if let Err(failure) = result {
-                println!("FAILED {failure}");
+            async move {
+                let checked = run.check(plane, reference).await;
+                match &checked {
+                    Ok(Converged { needed_backoff: true, .. }) => println!("BACKOFF {}", run.name()),
+                    Ok(_) => {}
+                    Err(error) => println!("FAILED {}: {error:#}", run.name()),
+                }
+                checked.map_err(|error| format!("{}: {error:#}", run.name()))
             }
         })
+        .buffer_unordered(AT_ONCE)
         .collect()
         .await;
-    let happened = results.iter().filter(|result| **result == Ok(true)).count();
+    let converged = || results.iter().flatten();
+    let happened = converged().filter(|run| run.has_fault).count();
+    let backoffs = converged().filter(|run| run.needed_backoff).count();
     let failures: Vec<&String> = results.iter().filter_map(|result| result.as_ref().err()).collect();
     println!("{count} runs of {} scenarios, {happened} with their fault: {counts:?}", scenarios.len());
+    println!("{backoffs} of them converged by a retry with backoff although their fault fails no request");
     ensure!(
         failures.is_empty(),
         "{} of {count} runs failed:\n{}",
@@ -162,8 +179,8 @@ impl Run<'_> {
         format!("{}/{}/{}/{}/{}", self.title, self.scenario.name, self.fault.name(), self.write, self.seed)
     }
 
-    /// Makes the run and compares what came of it with the run without a fault. Returns whether the fault happened.
-    async fn check(&self, plane: &ControlPlane, reference: &Outcome) -> Result<bool> {
+    /// Makes the run and compares what came of it with the run without a fault.
+    async fn check(&self, plane: &ControlPlane, reference: &Outcome) -> Result<Converged> {
         let outcome = self.make(plane).await?;
         let seen = match self.fault {
             Fault::HiddenRecreation => Some(Self { fault: Fault::Recreation, ..*self }.make(plane).await?),
@@ -175,7 +192,8 @@ impl Run<'_> {
         }
         let deleted: Vec<_> = outcome.deletions.difference(&reference.deletions).collect();
         ensure!(deleted.is_empty(), "it deleted what it should keep: {deleted:?}");
-        Ok(outcome.has_fault)
+        let needed_backoff = outcome.retries > 0 && !self.fault.fails_a_request();
+        Ok(Converged { has_fault: outcome.has_fault, needed_backoff })
     }
 
     async fn make(&self, plane: &ControlPlane) -> Result<Outcome> {
@@ -204,7 +222,7 @@ impl Run<'_> {
                 silent(&injector).await?;
             }
             // Before it knew that a resource is another one, or gone, the operator may have made children of the old one: how many depends
-            // on when it was told.
+            // on when the watch showed that.
             while staged.is_ok() && collect_garbage(&client, &namespace).await? {
                 silent(&injector).await?;
             }
@@ -213,31 +231,43 @@ impl Run<'_> {
             staged.map(|()| objects)
         };
         let (staged, operated) = tokio::join!(staged, operated);
-        operated?;
+        let retries = operated?;
         let (writes, deletions, log) = (injector.writes(), injector.deletions(), injector.log());
-        Ok(Outcome { objects: staged?, writes, deletions, log, has_fault: injector.has_happened() })
+        Ok(Outcome { objects: staged?, writes, deletions, log, has_fault: injector.has_happened(), retries })
     }
 }
 
-/// Runs an operator, and another one whenever the fault kills it, until it is stopped.
+/// Runs an operator, and another one whenever the fault kills it, until it is stopped. Returns how many reconciles were retried with
+/// backoff. None of the operators rechecks anything by a timer, so that no run converges because of one.
 async fn operate(
     plane: &ControlPlane,
     namespace: &str,
     injector: &Injector,
     fault: Fault,
     mut stopped: tokio::sync::oneshot::Receiver<()>,
-) -> Result<()> {
+) -> Result<u64> {
+    let timeout = (fault == Fault::Timeout).then_some(DEADLINE);
+    let mut retries = 0;
     loop {
-        let (client, namespace) = (injector.client(), namespace.to_owned());
-        let operator: Running = match fault {
-            Fault::Timeout => start_impatient_as(client, plane, namespace, DEADLINE)?,
-            _ => start_as(client, plane, namespace)?,
+        let operator = start_without_recheck_as(injector.client(), plane, namespace.to_owned(), timeout)?;
+        let counters = operator.counters();
+        let is_stopped = tokio::select! {
+            () = injector.killed() => false,
+            _ = &mut stopped => true,
         };
-        tokio::select! {
-            () = injector.killed() => operator.abort().await,
-            _ = &mut stopped => return operator.stop().await,
+        retries += retries_in(&counters.page());
+        if is_stopped {
+            operator.stop().await?;
+            return Ok(retries);
         }
+        operator.abort().await;
     }
+}
+
+/// How many reconciles failed, by the metrics of an operator. One after a write conflict follows at once, without backoff.
+fn retries_in(page: &str) -> u64 {
+    let of = |labels: &[&str]| counted_in(page, "reconciles", labels);
+    of(&[]) - of(&["result=\"ok\""]) - of(&["result=\"conflict\""])
 }
 
 /// Waits until the operator knows all that there is, and sends no write for a while.

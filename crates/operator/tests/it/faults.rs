@@ -382,7 +382,7 @@ impl Trouble {
 }
 
 #[tokio::test]
-async fn writes_that_fail_are_tried_again_each_of_them() -> Result<()> {
+async fn each_write_that_fails_is_retried() -> Result<()> {
     let plane = crate::running::plane().await?;
     let namespace = plane.namespace("trouble").await?;
     let trouble = Trouble::default();

@@ -79,6 +79,7 @@ pub(crate) fn workloads() -> [Workload; 3] {
         "incomingAuth": { "type": "oidc", "oidcConfigRef": oidc, "authzConfigRef": named("authz") },
         "outgoingAuth": outgoing,
         "telemetryConfigRef": named("otel"),
+        "webhookConfigRef": named("hooks"),
         "config": { "aggregation": { "tools": [{ "workload": "member", "toolConfigRef": named("tools") }] } },
     });
     [

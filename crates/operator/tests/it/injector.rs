@@ -125,6 +125,11 @@ impl Fault {
         }
     }
 
+    /// Whether it makes a request of an operator that goes on fail, which is then retried.
+    pub(crate) fn fails_a_request(self) -> bool {
+        matches!(self, Self::Conflict | Self::ErrorAfter | Self::BreakBefore | Self::BreakAfter | Self::Timeout)
+    }
+
     /// Whether it happens at a write, and not once at the end.
     pub(crate) fn is_at_a_write(self) -> bool {
         !matches!(self, Self::None | Self::Recreation | Self::HiddenRecreation)

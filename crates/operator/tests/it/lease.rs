@@ -20,8 +20,8 @@ async fn one_leads_the_other_waits_and_takes_over_when_the_lease_is_given_back()
     let election =
         |who: &str| -> Result<Election> { Ok(Election::new(plane.client()?, &namespace, "l", who.to_owned())) };
     let first = election("first")?;
-    let _held = first.clone().win().await;
-    let second = tokio::spawn(election("second")?.win());
+    let _held = first.clone().acquire().await;
+    let second = tokio::spawn(election("second")?.acquire());
     let leases: Api<Lease> = Api::namespaced(plane.client()?, &namespace);
     let holder = || async { Ok::<_, anyhow::Error>(leases.get("l").await?.spec.and_then(|spec| spec.holder_identity)) };
     assert_eq!(holder().await?.as_deref(), Some("first"));
@@ -40,7 +40,7 @@ async fn one_leads_the_other_waits_and_takes_over_when_the_lease_is_given_back()
 async fn a_leader_whose_lease_another_candidate_holds_gives_up() -> Result<()> {
     let plane = ControlPlane::shared().await?;
     let namespace = plane.namespace("lease").await?;
-    let leadership = Election::new(plane.client()?, &namespace, "l", "first".to_owned()).win().await;
+    let leadership = Election::new(plane.client()?, &namespace, "l", "first".to_owned()).acquire().await;
     let lost = tokio::spawn(leadership.lost());
     let leases: Api<Lease> = Api::namespaced(plane.client()?, &namespace);
     let thief = Patch::Merge(json!({ "spec": { "holderIdentity": "thief" } }));
@@ -55,7 +55,7 @@ async fn a_leader_whose_lease_another_candidate_holds_gives_up() -> Result<()> {
 async fn a_leader_that_cannot_renew_gives_up_before_another_candidate_may_take_over() -> Result<()> {
     let mut plane = ControlPlane::start().await?;
     let namespace = plane.namespace("lease").await?;
-    let leadership = Election::new(plane.client()?, &namespace, "l", "first".to_owned()).win().await;
+    let leadership = Election::new(plane.client()?, &namespace, "l", "first".to_owned()).acquire().await;
     let lost = tokio::spawn(leadership.lost());
     plane.stop_apiserver()?;
     let started = std::time::Instant::now();
@@ -81,7 +81,7 @@ async fn a_leader_whose_renewal_hangs_gives_up_as_well() -> Result<()> {
         }
         Verdict::Pass(request)
     });
-    let leadership = Election::new(hanging, &namespace, "l", "first".to_owned()).win().await;
+    let leadership = Election::new(hanging, &namespace, "l", "first".to_owned()).acquire().await;
     let why = tokio::time::timeout(Duration::from_secs(30), leadership.lost()).await?;
     assert!(why.contains("could not be renewed"), "{why}");
     Ok(())

@@ -189,7 +189,7 @@ async fn the_operator_does_its_work_with_the_rights_of_the_chart_and_no_others()
     operator.stop().await
 }
 
-/// Who may not do everything is refused a binding whose role the API server has not seen yet.
+/// A subject without all permissions is refused a binding whose role the API server has not seen yet.
 #[tokio::test]
 async fn a_role_is_sent_once_and_its_binding_after_it() -> anyhow::Result<()> {
     use skep_api::resource::KindName;

@@ -66,15 +66,18 @@ pub(crate) fn start_as(operator: Client, plane: &ControlPlane, namespace: String
     start_with(operator, plane, namespace, false)
 }
 
-/// Starts an operator whose reconciles may take no longer than this.
-pub(crate) fn start_impatient_as(
+/// Starts an operator that rechecks nothing for an hour, so that whatever comes about does so because of a watch or a retry with backoff;
+/// a reconcile may take no longer than the timeout, if there is one.
+pub(crate) fn start_without_recheck_as(
     operator: Client,
     plane: &ControlPlane,
     namespace: String,
-    reconcile_timeout: Duration,
+    reconcile_timeout: Option<Duration>,
 ) -> Result<Running> {
     let environment = environment(&namespace, &[])?;
-    start_in(operator, plane, namespace, Setup { reconcile_timeout, ..Setup::new(environment) })
+    let reconcile_timeout = reconcile_timeout.unwrap_or(RECONCILE_TIMEOUT);
+    let setup = Setup { reconcile_timeout, recheck: Duration::from_hours(1), ..Setup::new(environment) };
+    start_in(operator, plane, namespace, setup)
 }
 
 /// Starts an operator for several namespaces, of which the first is its own.

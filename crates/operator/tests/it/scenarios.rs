@@ -70,7 +70,7 @@ async fn every_scenario_comes_out_as_written() -> Result<()> {
         failures.len(),
         failures.join("\n")
     );
-    // Whatever is wrong with what is left behind, it is not reconciled again and again.
+    // The objects that are left, valid or not, are not reconciled again and again.
     operator.settled().await?;
     let reconciles = || {
         let page = operator.metrics();

@@ -285,7 +285,7 @@ async fn a_field_of_another_manager_survives_finalizer_and_restart() -> Result<(
     let server = operator.until(KindName::MCPServer, "s", "restart is noted", noted).await?;
     assert_eq!(server["metadata"]["finalizers"], json!([finalizer::SERVER]));
     assert_eq!(server["spec"]["authzConfig"]["inline"]["policies"][0], "permit(principal, action, resource);");
-    // The proxy restarts, and the server behind it as well.
+    // The proxy restarts, and its MCP server as well.
     let both = |one: &Value| {
         let arguments = template(one)["spec"]["containers"][0]["args"].to_string();
         template(one)["metadata"]["annotations"]["mcpserver.toolhive.stacklok.dev/restarted-at"] == asked
@@ -583,7 +583,7 @@ async fn a_secret_that_a_pod_reads_at_start_rolls_it_by_content() -> Result<()> 
 
 #[tokio::test]
 async fn a_deleted_server_lets_go_of_its_finalizer() -> Result<()> {
-    let operator = operator("farewell").await?;
+    let operator = operator("deletion").await?;
     operator.create(KindName::MCPServer, "s", json!({ "image": "i" })).await?;
     operator.settled().await?;
     operator.resources(KindName::MCPServer).delete("s", &DeleteParams::default()).await?;

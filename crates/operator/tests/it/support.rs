@@ -9,7 +9,7 @@ use skep_plan::world::Feature;
 use crate::running::{condition, plane, start_lacking};
 
 #[tokio::test]
-async fn what_this_build_cannot_run_is_a_condition_and_touches_no_child() -> Result<()> {
+async fn features_that_this_build_lacks_are_a_condition_and_touch_no_child() -> Result<()> {
     let plane = plane().await?;
     let namespace = plane.namespace("support").await?;
     let lacking = [Feature::Authentication, Feature::Audit, Feature::Tracing, Feature::CodeMode];

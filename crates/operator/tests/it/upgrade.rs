@@ -185,7 +185,7 @@ async fn objects_in_an_older_stored_version_are_written_anew_and_the_list_is_tri
     Ok(())
 }
 
-/// Who wrote which field nests as deep as the object does: it must not cost the page that the object is in.
+/// The field managers of an object nest as deep as the object does: it must not cost the page that the object is in.
 #[tokio::test]
 async fn an_object_that_is_nested_too_deep_is_written_anew_with_the_others() -> Result<()> {
     let plane = ControlPlane::start().await?;

@@ -5,13 +5,22 @@ use skep_api::kinds::Step;
 
 use crate::validate::{Place, Problems};
 
+/// A text is no template that can be rendered.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TemplateError {
+    #[error(transparent)]
+    Bounds(#[from] skep_bounds::BoundsError),
+    #[error(transparent)]
+    Syntax(#[from] skep_template::ParseError),
+}
+
 /// Whether a text is a template that can be rendered.
-pub(super) fn template(text: &str) -> Result<(), String> {
-    skep_bounds::template(text).map_err(|error| error.to_string())?;
+pub(super) fn template(text: &str) -> Result<(), TemplateError> {
+    skep_bounds::template(text)?;
     if !text.contains("{{") {
         return Ok(());
     }
-    skep_template::Template::parse(text).map(drop).map_err(|error| error.to_string())
+    skep_template::Template::parse(text).map(drop).map_err(TemplateError::from)
 }
 
 /// Checks every template of a step. Places are relative to the step.

@@ -167,7 +167,7 @@ fn steps_are_ordered_however_they_depend_on_each_other() {
 
 /// Each value made a place of all the names around it: 830 KB took 3 GB.
 #[test]
-fn what_is_wrong_is_said_in_bounded_space() {
+fn problems_are_reported_in_bounded_space() {
     let mut arguments = json!(vec![format!("{{{{{}", "(".repeat(33)); 5_000]);
     for _ in 0..50 {
         arguments = json!({ "k".repeat(1_000): arguments });

@@ -3,7 +3,7 @@ use skep_api::resource::KindName;
 
 use super::*;
 use crate::child::ChildKind;
-use crate::plan::Verdict;
+use crate::plan::{Finalizer, Verdict};
 use crate::validate::testing::{Surroundings, assert_golden, changed, crash, deleted, resource};
 use crate::world::PodState;
 
@@ -120,7 +120,7 @@ fn the_users_labels_win_but_never_reach_the_selector() {
 }
 
 #[test]
-fn what_the_user_sets_in_the_environment_wins_and_stands_once() {
+fn variables_of_the_user_win_and_are_written_once() {
     let env = json!([{ "name": "MODEL_ID", "value": "other" }, { "name": "HF_HOME", "value": "/elsewhere" }]);
     let set = child(&planned(&changed(&full(), "/env", &env), &Surroundings::default()), ChildKind::StatefulSet);
     let env = set["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap().clone();
@@ -144,7 +144,7 @@ fn the_same_input_gives_the_same_plan_in_any_order() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_reason() {
+fn an_invalid_spec_is_refused_with_a_reason() {
     let cases = [
         (
             "/podTemplateSpec",
@@ -301,7 +301,7 @@ fn pull_secrets_of_the_operator_are_on_the_pod() {
 }
 
 #[test]
-fn whatever_is_wrong_it_can_be_deleted() {
+fn an_invalid_resource_can_be_deleted() {
     let me = deleted(KindName::EmbeddingServer, "embed", &changed(&spec(), "/podTemplateSpec", &json!({ "spec": 1 })));
     let Resource::EmbeddingServer(object) = &me else { panic!("another kind") };
     let plan = plan(&me, object, &Surroundings::default().world());

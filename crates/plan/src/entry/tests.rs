@@ -56,7 +56,7 @@ fn an_entry_whose_references_are_there_is_valid() {
 }
 
 #[test]
-fn what_is_not_configured_is_not_wrong() {
+fn a_part_that_is_not_configured_is_valid() {
     let spec = json!({ "remoteUrl": "http://a.example", "transport": "sse", "groupRef": { "name": "g" } });
     let status = status(&spec, &surroundings());
     assert_eq!(status.find("ExternalAuthConfigValidated").unwrap().reason, "AuthConfigNotConfigured");

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_pod_template_does_to_ours_it_is_put_back() {
+    fn changes_of_a_pod_template_to_our_own_fields_are_undone() {
         let container = |members: Value| {
             let mut container = json!({ "name": "proxy" });
             container.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());

@@ -8,7 +8,7 @@ use skep_api::kinds::{
 use skep_api::resource::Resource;
 
 use super::{ProxyContext, ProxyKind, ProxySpec};
-use crate::plan::Verdict;
+use crate::error::PlanError;
 use crate::resolve::{self, Resolver, ServerKind};
 use crate::status::Status;
 use crate::validate::reference_problems;
@@ -37,10 +37,10 @@ impl<'a> ProxyContext<'a> {
         spec: ProxySpec<'a>,
         world: &'a World<'a>,
         status: Status,
-    ) -> (Self, Status, Option<Verdict>) {
+    ) -> (Self, Status, Option<PlanError>) {
         let mut resolver = Resolver::new(world, me.namespace(), status);
         if let Err(error) = reference_problems(me).result() {
-            resolver.fail(error.verdict());
+            resolver.fail(error);
         }
         let inputs = resolve(&mut resolver, &spec, server_kind(me));
         resolver.group(spec.group_ref);
@@ -51,7 +51,7 @@ impl<'a> ProxyContext<'a> {
     }
 }
 
-/// What is behind the proxy of a resource.
+/// How the proxy of a resource reaches its MCP server.
 fn server_kind(me: &Resource) -> ServerKind {
     match me {
         Resource::MCPServer(server) if server.spec.transport == Transport::Stdio => ServerKind::Stdio,

@@ -16,17 +16,21 @@ use crate::readiness::set_url;
 use crate::status::Status;
 use crate::support;
 
-/// The verdict from which all conditions follow, and what it is about.
+/// The planned children, or why there are none to apply: all conditions follow from it.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) children: Vec<Child>,
     pub(crate) proxy: Option<ProxyPlan>,
-    pub(crate) verdict: Verdict,
-    /// Why building or applying the children failed, if that is what failed.
+    /// Why the children are not applied, if they are not.
     pub(crate) error: Option<PlanError>,
 }
 
 impl Outcome {
+    /// Whether the children are applied.
+    pub(crate) fn verdict(&self) -> Verdict {
+        self.error.as_ref().map_or(Verdict::Apply, PlanError::verdict)
+    }
+
     /// The stamps of the pods that this plan asks for, if it has any.
     pub(crate) fn stamps(&self) -> Option<PodStamps> {
         PodStamps::planned(&self.children)
@@ -43,13 +47,13 @@ impl Outcome {
 
     /// Whether the configuration is the cause, and not a cluster that does not take the children.
     pub(crate) fn is_misconfigured(&self) -> bool {
-        self.verdict != Verdict::Apply && !self.error.as_ref().is_some_and(PlanError::is_of_cluster)
+        self.error.as_ref().is_some_and(|error| !error.is_of_cluster())
     }
 
     /// The plan with a finished status.
     pub(crate) fn into_plan(self, me: &Resource, status: Status) -> Plan {
         let mut plan = Plan::without_children(me, status);
-        plan.verdict = self.verdict;
+        plan.verdict = self.verdict();
         plan.children = self.children;
         plan.proxy = self.proxy.map(Box::new);
         plan
@@ -63,7 +67,7 @@ impl ProxyContext<'_> {
     /// about features that are not in force and overrides that were dropped.
     pub(crate) fn children_unless(
         &self,
-        failure: Option<Verdict>,
+        failure: Option<PlanError>,
         status: &mut Status,
         build: impl FnOnce(&mut DroppedOverrides) -> Result<(ProxyPlan, Vec<Child>), PlanError>,
     ) -> Outcome {
@@ -72,21 +76,16 @@ impl ProxyContext<'_> {
             let message = "spec.telemetryConfigRef: the MCPTelemetryConfig enables tracing and has no endpoint; set openTelemetry.endpoint";
             status.condition("TracingInForce", false, "NoEndpoint", message);
         }
-        if let Some(verdict) = failure {
-            return Outcome { children: Vec::new(), proxy: None, verdict, error: None };
+        if failure.is_some() {
+            return Outcome { children: Vec::new(), proxy: None, error: failure };
         }
         let mut dropped = DroppedOverrides::default();
         let result = self.check_override_env().and_then(|()| build(&mut dropped));
         dropped.report(status);
-        match (result, check_names(self.me, self.world)) {
-            (Err(error), _) => {
-                Outcome { children: Vec::new(), proxy: None, verdict: error.verdict(), error: Some(error) }
-            }
-            (Ok((proxy, children)), Err(error)) => {
-                Outcome { children, proxy: Some(proxy), verdict: error.verdict(), error: Some(error) }
-            }
-            (Ok((proxy, children)), Ok(())) => {
-                Outcome { children, proxy: Some(proxy), verdict: Verdict::Apply, error: None }
+        match result {
+            Err(error) => Outcome { children: Vec::new(), proxy: None, error: Some(error) },
+            Ok((proxy, children)) => {
+                Outcome { children, proxy: Some(proxy), error: check_names(self.me, self.world).err() }
             }
         }
     }
@@ -116,7 +115,7 @@ impl ProxyContext<'_> {
 }
 
 /// Writes a condition about the user's pod template, and refuses one that is invalid.
-pub(crate) fn check_template(status: &mut Status, template: Option<&Object>) -> Option<Verdict> {
+pub(crate) fn check_template(status: &mut Status, template: Option<&Object>) -> Option<PlanError> {
     let template = template?;
     match check_pod_template(&Value::Object(template.0.clone())) {
         Ok(()) => {
@@ -125,7 +124,7 @@ pub(crate) fn check_template(status: &mut Status, template: Option<&Object>) -> 
         }
         Err(error) => {
             status.condition("PodTemplateValid", false, error.reason(), error.to_string());
-            Some(error.verdict())
+            Some(error)
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct ProxyProcess {
     pub files: Vec<SecretFile>,
 }
 
-/// A file from a Secret.
+/// A file from a Secret, which a process without a pod has in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretFile {
     /// Its path.
@@ -104,8 +104,8 @@ impl ProxyPlan {
 // === impl SecretFile ===
 
 impl SecretFile {
-    /// The file of a mount that a proxy can read from memory: those of webhooks.
-    fn of(mount: &Mount) -> Option<Self> {
+    /// The file of a mount that a process can read from memory: those of webhooks.
+    pub(crate) fn of(mount: &Mount) -> Option<Self> {
         let FileSource::Secret { name, key, file, .. } = &mount.source else { return None };
         let path = format!("{}/{file}", mount.path);
         path.starts_with(webhook::DIRECTORY).then(|| Self { path, secret: name.clone(), key: key.clone() })

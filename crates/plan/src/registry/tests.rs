@@ -3,7 +3,7 @@ use skep_api::resource::KindName;
 
 use super::*;
 use crate::child::ChildKind;
-use crate::plan::Verdict;
+use crate::plan::{Finalizer, Verdict};
 use crate::pod::{CONFIG_HASH, INPUTS};
 use crate::status::ConditionStatus;
 use crate::validate::testing::{Surroundings, assert_golden, changed, crash, deleted, resource};
@@ -153,7 +153,7 @@ fn pull_secrets_reach_pod_and_account_and_go_again() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_reason() {
+fn an_invalid_spec_is_refused_with_a_reason() {
     let mount = |path: &str| json!([{ "name": "data", "mountPath": path }]);
     let volume = |name: &str| json!([{ "name": "data", "emptyDir": {} }, { "name": name, "emptyDir": {} }]);
     let cases = [
@@ -318,7 +318,7 @@ fn the_same_input_gives_the_same_plan() {
 }
 
 #[test]
-fn whatever_is_wrong_it_can_be_deleted() {
+fn an_invalid_resource_can_be_deleted() {
     let me = deleted(KindName::MCPRegistry, "registry", &changed(&full(), "/volumes", &json!([7])));
     let Resource::MCPRegistry(object) = &me else { panic!("another kind") };
     let plan = plan(&me, object, &Surroundings::default().world());

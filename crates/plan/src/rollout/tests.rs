@@ -120,7 +120,7 @@ fn only_the_pods_of_the_current_plan_complete_a_rollout() {
 }
 
 #[test]
-fn what_the_controller_has_not_observed_is_not_complete() {
+fn a_rollout_that_the_controller_has_not_observed_is_not_complete() {
     let mut workload = deployment(1, 1, 1);
     let pods = [pod("new", "b", PodState::Ready)];
     workload.progress.observed_generation = 1;
@@ -290,7 +290,7 @@ fn of_a_plan_that_is_not_applied_no_pod_is_current() {
 }
 
 #[test]
-fn what_may_heal_by_itself_is_final_only_after_the_deadline_of_the_workload() {
+fn a_failure_that_may_pass_is_final_only_after_the_deadline_of_the_workload() {
     let is_final = |reason: &str, is_overdue: bool| {
         let failure = Failure { reason: reason.to_owned(), message: String::new(), is_first: false };
         let mut workload = deployment(1, 1, 1);

@@ -1,4 +1,4 @@
-//! The MCP server behind a proxy: the pod template that the proxy runs it with.
+//! The backend of a proxy, its MCP server: the pod template that the proxy runs it with.
 
 use std::collections::BTreeSet;
 

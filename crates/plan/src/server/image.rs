@@ -1,13 +1,12 @@
 //! The image of a server: one for containers, unless the server runs on one machine.
 
 use crate::error::PlanError;
-use crate::plan::Verdict;
 use crate::status::Status;
 use crate::world::Site;
 
 /// Refuses an image that names a program of the host (`exec://`, `npx://`, …) where servers are containers, and says so in the
 /// condition `ImageValidated`. A proxy would run it in its own container, with its service account and its secrets.
-pub(super) fn check(status: &mut Status, image: &str, site: Site) -> Option<Verdict> {
+pub(super) fn check(status: &mut Status, image: &str, site: Site) -> Option<PlanError> {
     // No reference of a container image has a scheme, whichever it is.
     let (scheme, _) = image.split_once("://").filter(|_| site == Site::Cluster)?;
     let message = format!(
@@ -16,7 +15,7 @@ pub(super) fn check(status: &mut Status, image: &str, site: Site) -> Option<Verd
     );
     let error = PlanError::InvalidSpec(message);
     status.condition("ImageValidated", false, "ImageValidationFailed", error.to_string());
-    Some(error.verdict())
+    Some(error)
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub(super) fn add(status: &mut Status, object: &MCPServer, outcome: &Outcome, wo
     let generation = stamps.as_ref().and_then(PodStamps::generation);
     let is_served = proxy.serving != Serving::Nothing && live.backend.as_ref().is_some_and(|backend| backend.ready > 0);
     let reason = outcome.refusal_reason(TEXTS.not_ready);
-    let refused = Readiness::refused(&outcome.verdict, reason, "Failed", is_served);
+    let refused = Readiness::refused(&outcome.verdict(), reason, "Failed", is_served);
     let readiness = refused.unwrap_or_else(|| of_both(&proxy, generation, was_ready, live));
     readiness.write(status);
     keep_hashes(status, &proxy);
@@ -48,7 +48,7 @@ fn of_both(proxy: &Rollout, generation: Option<i64>, was_ready: bool, live: &Liv
         if let Some(report) = current_report(live.unmade.as_ref(), live) {
             return of_report(report, false, live);
         }
-        let message = "MCP server proxy is running; its workload StatefulSet is on its way".to_owned();
+        let message = "MCP server proxy is running; its workload StatefulSet is being created".to_owned();
         return Readiness::waiting("Pending", TEXTS.not_ready, message);
     };
     let of_backend = of_backend(backend, generation, was_ready, live);

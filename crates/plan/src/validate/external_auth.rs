@@ -1,4 +1,4 @@
-//! `MCPExternalAuthConfig`: one way of signing in, with what it needs and nothing else.
+//! `MCPExternalAuthConfig`: one kind of outgoing authentication, with what it needs and nothing else.
 
 use serde_json::Value;
 use skep_api::kinds::{AwsSts, CrossAppAccess, MCPExternalAuthConfigSpec, TokenExchange};
@@ -105,7 +105,7 @@ fn of_aws(aws: &AwsSts, matchers: &mut Matchers) -> Problems {
         problems.unless(
             one,
             &place,
-            "exactly one of claim and matcher says whom it fits; set one and remove the other",
+            "exactly one of claim and matcher decides which identities it applies to; set one and remove the other",
         );
         matchers.check(&mut problems, format_args!("{place}.matcher"), mapping.matcher.as_deref());
         problems.filled(format_args!("{place}.roleArn"), &mapping.role_arn, "name the role by its ARN");

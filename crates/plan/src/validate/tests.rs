@@ -294,7 +294,7 @@ fn settings_go_with_their_type() {
 }
 
 #[test]
-fn what_this_version_does_not_do_is_said() {
+fn features_that_this_version_lacks_are_reported() {
     let obo = resource(KindName::MCPExternalAuthConfig, "c", &json!({ "type": "obo", "obo": { "tenantId": "t" } }));
     let invalid = validate(&obo, &Surroundings::default().world()).unwrap_err();
     assert_eq!(invalid.reason(), "NotSupported");
@@ -302,7 +302,7 @@ fn what_this_version_does_not_do_is_said() {
 }
 
 #[test]
-fn each_way_of_signing_in_has_what_it_needs() {
+fn each_kind_of_outgoing_authentication_has_what_it_needs() {
     let (kind, reason) = (KindName::MCPExternalAuthConfig, "ValidationFailed");
     let secret = json!({ "name": "s", "key": "k" });
     let exchange = json!({ "type": "tokenExchange", "tokenExchange": {

@@ -1,4 +1,4 @@
-//! Other issuers whose tokens an embedded authorization server takes: for whom, from whom, and for what.
+//! Other issuers whose tokens an embedded authorization server accepts: for which delegates, of which issuers, and for what.
 
 use std::collections::BTreeSet;
 

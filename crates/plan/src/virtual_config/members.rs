@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
-use skep_api::virtual_config::VirtualConfig;
+use skep_api::virtual_config::{ResolvedWebhooks, VirtualConfig};
 use skep_runconfig::VirtualDocument;
 use skep_runconfig::json::JsonError;
 
@@ -14,10 +14,15 @@ const MOST: usize = 20;
 /// How deep a configuration may be nested.
 const DEPTH: usize = 64;
 
-/// The schema of the document.
+/// The schema of the document: that of the definitions, and what only the operator fills in.
 static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
-    let generator = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true).into_generator();
-    generator.into_root_schema_for::<VirtualConfig>()
+    let generator =
+        || SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true).into_generator();
+    let mut schema = generator().into_root_schema_for::<VirtualConfig>();
+    if let Some(members) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        members.insert("webhooks".to_owned(), generator().into_root_schema_for::<ResolvedWebhooks>().to_value());
+    }
+    schema
 });
 
 /// The places of members that do not exist, such as `backends[0].ulr`.

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use skep_api::virtual_config::{Aggregation, ConflictResolution, ToolVisibility, VirtualConfig};
 
 use super::duration;
-use crate::text::check_passthrough_header;
+use crate::text::{check_passthrough_header, is_absolute};
+use crate::validate::webhook_problems;
 
 /// Everything that is wrong with a configuration; nothing for one that can be served.
 pub(super) fn problems(config: &VirtualConfig) -> Vec<String> {
@@ -42,6 +43,7 @@ pub(super) fn problems(config: &VirtualConfig) -> Vec<String> {
     operational(config, &mut problems);
     headers(config, &mut problems);
     problems.extend(config.optimizer.iter().flat_map(super::optimizer::problems));
+    problems.extend(config.webhooks.iter().flat_map(|webhooks| webhook_problems(webhooks).list()));
     problems
 }
 
@@ -158,8 +160,4 @@ fn headers(config: &VirtualConfig, problems: &mut Vec<String>) {
             problems.push(format!("passthroughHeaders: `{name}` cannot be passed through; remove it"));
         }
     }
-}
-
-fn is_absolute(path: &str) -> bool {
-    path.starts_with('/') && !path.contains('\0') && path.split('/').all(|part| part != "..")
 }

@@ -114,6 +114,8 @@ fn of_config(config: &VirtualConfig) -> Problems {
     if let Some(CodeMode { tool_call_timeout, .. }) = &config.code_mode {
         problems.some_time("codeMode.toolCallTimeout", Some(tool_call_timeout));
     }
+    // They would be replaced by those of the reference, and not be in force.
+    problems.unless(config.webhooks.is_none(), "webhooks", "name an MCPWebhookConfig in spec.webhookConfigRef instead");
     if let Some(limits) = &config.rate_limiting {
         rate_limits::add_problems(&mut problems, limits);
     }

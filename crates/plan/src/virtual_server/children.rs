@@ -21,7 +21,7 @@ use crate::pod::{
     CHECKSUM, Env, Files, INPUTS, TEMPLATE_HASH, Template, container_security, pod_security, probe, pull_secrets,
     workload_labels,
 };
-use crate::proxy::{oidc_ca, telemetry_ca};
+use crate::proxy::{SecretFile, oidc_ca, telemetry_ca};
 use crate::world::World;
 use crate::{auth_server, canonical, grants, names, run_config};
 
@@ -53,11 +53,16 @@ pub(super) fn build(
     }
     let config = document::build(me, object, inputs, world.settings)?;
     let env = environment(me, object, inputs, world);
-    let process = VirtualServerPlan { config: config.clone(), env: env.variables().cloned().collect() };
+    let files = files(me, object, inputs)?;
+    let process = VirtualServerPlan {
+        config: config.clone(),
+        env: env.variables().cloned().collect(),
+        files: files.mounts().iter().filter_map(SecretFile::of).collect(),
+    };
     let (map, checksum) = config_map(me, config, inputs)?;
     children.push(map);
     children.push(service(me, object));
-    children.push(deployment(me, object, inputs, (&pull, &env), &checksum, world, dropped)?);
+    children.push(deployment(me, object, inputs, (&pull, &env, &files), &checksum, world, dropped)?);
     Ok((children, process))
 }
 
@@ -119,14 +124,14 @@ fn deployment(
     me: &Resource,
     object: &VirtualMCPServer,
     inputs: &Inputs<'_>,
-    (pull, env): (&[Value], &Env),
+    (pull, env, files): (&[Value], &Env, &Files),
     checksum: &str,
     world: &World<'_>,
     dropped: &mut DroppedOverrides,
 ) -> Result<Child, PlanError> {
     let (spec, labels) = (&object.spec, workload_labels(me));
     let patch = spec.pod_template_spec.as_ref().map(|template| Value::Object(template.0.clone()));
-    let template = Template::new(&labels, pod(me, object, inputs, pull, env, world)?);
+    let template = Template::new(&labels, pod(me, object, (pull, env, files), world));
     let template = template.reserving(CONTAINER, env);
     let overridden = template.overridden(POD_TEMPLATE, None, patch.as_ref()).map_err(PlanError::template)?;
     let mut stamps = vec![(CHECKSUM, checksum.to_owned())];
@@ -151,13 +156,10 @@ fn deployment(
 fn pod(
     me: &Resource,
     object: &VirtualMCPServer,
-    inputs: &Inputs<'_>,
-    pull: &[Value],
-    env: &Env,
+    (pull, env, files): (&[Value], &Env, &Files),
     world: &World<'_>,
-) -> Result<Value, PlanError> {
+) -> Value {
     let settings = world.settings;
-    let files = files(me, object, inputs)?;
     let container = json!({
         "name": CONTAINER,
         "image": settings.vmcp_image,
@@ -186,7 +188,7 @@ fn pod(
     if let (false, Some(pod)) = (pull.is_empty(), pod.as_object_mut()) {
         pod.insert("imagePullSecrets".into(), json!(pull));
     }
-    Ok(pod)
+    pod
 }
 
 fn arguments(object: &VirtualMCPServer) -> Vec<String> {
@@ -236,6 +238,7 @@ fn files(me: &Resource, object: &VirtualMCPServer, inputs: &Inputs<'_>) -> Resul
     files.extend(oidc_ca(inputs.oidc)?);
     files.extend(inputs.served.iter().filter_map(Member::ca_bundle_mount));
     files.extend(telemetry_ca(inputs.telemetry)?);
+    files.extend(inputs.webhooks.files.iter().cloned());
     files.extend(object.spec.auth_server_config.iter().flat_map(auth_server::files));
     Ok(files)
 }

@@ -25,7 +25,7 @@ use crate::world::{Found, World};
 pub struct DiscoveredMember {
     /// Where it is and how it speaks.
     pub backend: StaticBackend,
-    /// How it says that it is signed in to; or why that cannot be resolved, which concerns it only where its own strategy is chosen. Where it
+    /// The credentials that it asks for; or why that cannot be resolved, which concerns it only where its own strategy is chosen. Where it
     /// says nothing, the configuration of the virtual server does.
     pub strategy: Result<Option<OutgoingStrategy>, PlanError>,
     /// The MCPExternalAuthConfig that says so.

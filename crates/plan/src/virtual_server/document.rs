@@ -85,6 +85,7 @@ pub(super) fn build(
         .as_ref()
         .zip(inputs.telemetry)
         .and_then(|(reference, telemetry)| self::telemetry(reference, telemetry, me.name()));
+    config.webhooks = inputs.webhooks.resolved();
     // The section itself turns the log on.
     config.audit = config.audit.filter(|audit| audit.enabled);
     if let Some(audit) = &mut config.audit {

@@ -1,4 +1,4 @@
-//! Who may call a virtual server, and what they may do.
+//! The authentication and authorization of the clients of a virtual server.
 
 use serde::Deserialize;
 use skep_api::auth_server::EmbeddedAuthServer;
@@ -13,7 +13,6 @@ use skep_runconfig::{EmbeddedAuthServerConfig, Json, RunConfig};
 use super::base_url;
 use crate::error::{MissingKey, PlanError};
 use crate::key::ObjectKind;
-use crate::plan::Verdict;
 use crate::resolve::{self, AUTHZ, Resolver};
 use crate::validate::{embedded_auth_server, synthesizes_identity};
 use crate::world::World;
@@ -48,7 +47,7 @@ pub(super) fn auth_server(resolver: &mut Resolver<'_>, spec: &VirtualMCPServerSp
                 let message = "the authorization server can run";
                 resolver.status.condition(AUTH_SERVER, true, "AuthServerConfigValid", message);
             }
-            Err(error) => resolver.reject(AUTH_SERVER, "AuthServerConfigInvalid", error.verdict()),
+            Err(error) => resolver.reject_as(AUTH_SERVER, "AuthServerConfigInvalid", error),
         }
     }
     upstream_choice(resolver, spec);
@@ -66,18 +65,18 @@ fn upstream_choice(resolver: &mut Resolver<'_>, spec: &VirtualMCPServerSpec) {
                 "primaryUpstreamProvider `{name}` is a provider of an embedded authorization server; set \
                  spec.authServerConfig, or remove it"
             );
-            resolver.reject(AUTH_SERVER, "AuthzPrimaryProviderRequiresAuthServer", Verdict::Refuse(message));
+            resolver.reject(AUTH_SERVER, PlanError::invalid("AuthzPrimaryProviderRequiresAuthServer", message));
         }
         (Some(_), Some(_)) if upstreams.is_empty() => {
             let message =
                 "spec.authServerConfig.upstreamProviders is empty: the policies see the claims of a provider; name one";
-            resolver.reject(AUTH_SERVER, "AuthzRequiresUpstream", Verdict::Refuse(message.to_owned()));
+            resolver.reject(AUTH_SERVER, PlanError::invalid("AuthzRequiresUpstream", message));
         }
         (Some(name), Some(_)) if !upstreams.iter().any(|provider| provider.name == name) => {
             let known = upstreams.iter().map(|provider| provider.name.as_str()).collect::<Vec<_>>().join("`, `");
             let message =
                 format!("primaryUpstreamProvider: there is no upstream provider `{name}`; name one of `{known}`");
-            resolver.reject(AUTH_SERVER, "AuthzUpstreamUnknown", Verdict::Refuse(message));
+            resolver.reject(AUTH_SERVER, PlanError::invalid("AuthzUpstreamUnknown", message));
         }
         (None, Some(_)) if upstreams.len() > 1 && has_authz(incoming) => {
             let first = upstreams.first().map(|provider| provider.name.as_str()).unwrap_or_default();
@@ -102,7 +101,7 @@ const fn has_authz(incoming: &IncomingAuth) -> bool {
     incoming.authz_config.is_some() || incoming.authz_config_ref.is_some()
 }
 
-/// Whose tokens are believed: the configuration, if the reference leads to one.
+/// The configuration of the issuer whose tokens are valid, if the reference leads to one.
 pub(super) fn oidc<'a>(resolver: &mut Resolver<'a>, incoming: &IncomingAuth) -> Option<&'a MCPOIDCConfigSpec> {
     let reference = incoming.oidc_config_ref.as_ref().map(|reference| reference.name.as_str());
     let oidc = resolver.oidc(reference, resolve::OIDC);
@@ -123,7 +122,7 @@ pub(super) fn shared_authz(resolver: &mut Resolver<'_>, incoming: &IncomingAuth)
              that type",
             shared.engine
         );
-        resolver.reject(AUTHZ.condition, AUTHZ.invalid, Verdict::Refuse(message));
+        resolver.reject(AUTHZ.condition, PlanError::invalid(AUTHZ.invalid, message));
         return None;
     }
     Some(run_config::shared_authz(shared))
@@ -148,14 +147,14 @@ pub(super) fn authentication(
     let secrets = missing_secrets(me, incoming, world);
     if !secrets.is_empty() {
         let message = secrets.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        resolver.reject(SECRETS, "AuthInvalid", Verdict::Wait(message));
+        resolver.reject(SECRETS, PlanError::not_ready("AuthInvalid", message));
         return None;
     }
     let policies = match (&incoming.authz_config, shared) {
         (Some(authz), _) => match in_place(authz, me.namespace(), world) {
             Ok(document) => Some(document),
             Err(error) => {
-                resolver.reject(SECRETS, error.reason(), error.verdict());
+                resolver.reject(SECRETS, error);
                 return None;
             }
         },
@@ -228,14 +227,14 @@ pub(super) fn document(
             let fits = check_issuer(server, &believed);
             match fits.and_then(|()| auth_server::document(server, &mut believed, me.namespace(), me.name())) {
                 Ok(document) => own = Some(document),
-                Err(error) => resolver.reject(AUTH_SERVER, "AuthServerConfigInvalid", error.verdict()),
+                Err(error) => resolver.reject_as(AUTH_SERVER, "AuthServerConfigInvalid", error),
             }
         }
         authentication.oidc = Some(incoming_oidc(config, believed));
     }
     match policies.map(|policies| cedar(policies, incoming, spec.auth_server_config.as_ref())).transpose() {
         Ok(authz) => authentication.authz = authz,
-        Err(error) => resolver.reject(SECRETS, "AuthInvalid", error.verdict()),
+        Err(error) => resolver.reject_as(SECRETS, "AuthInvalid", error),
     }
     (authentication, own)
 }

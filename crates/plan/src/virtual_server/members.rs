@@ -1,4 +1,4 @@
-//! The members of a group, as the servers behind a virtual server.
+//! The members of a group, as the backends of a virtual server.
 //!
 //! The entry of a member follows from its spec alone. The virtual server handles its state: a member that is briefly
 //! unavailable must neither change the document nor roll the pods that read it.

@@ -43,20 +43,20 @@ const LONGEST_MESSAGE: usize = 512;
 /// How many upstream providers a message names.
 const LISTED_PROVIDERS: usize = 10;
 
-/// As whom to sign in, for the document and for the pod.
+/// The credentials for backends, for the document and for the pod.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outgoing {
     /// The member of the document.
     pub(super) document: ResolvedOutgoingAuth,
     /// The variables that carry secrets, in the order of the contract.
     pub(super) secrets: Vec<(String, SecretKeyRef)>,
-    /// Members that cannot be signed in to as they must, and why.
+    /// Members whose credentials cannot be resolved, and why.
     pub(super) failed: BTreeMap<String, PlanError>,
     /// What the variables are read from.
     pub(super) inputs: Vec<Reference>,
 }
 
-/// One way of signing in, and the variables that it needs.
+/// One strategy of outgoing authentication, and the variables that it needs.
 pub(super) struct Strategy {
     pub(super) document: OutgoingStrategy,
     pub(super) secrets: Vec<(String, SecretKeyRef)>,
@@ -85,7 +85,7 @@ struct Configuration<'a> {
     size: Size,
 }
 
-/// What is said about a way of signing in.
+/// What is said about a strategy.
 struct AuthCondition {
     holds: bool,
     reason: &'static str,
@@ -289,7 +289,7 @@ impl<'a, 'b> Converter<'a, 'b> {
         Ok(Strategy { document, secrets, inputs: resource.references() })
     }
 
-    /// Refuses a way of signing in that the configured image does not have. It concerns the servers that use it, and no others.
+    /// Refuses a strategy that the configured image does not have. Only the backends that use it are concerned.
     fn check_support(&self, name: &str, spec: &MCPExternalAuthConfigSpec) -> Result<(), PlanError> {
         let is_named = |provider: Option<&String>| provider.is_some_and(|provider| !provider.is_empty());
         let exchange = spec.token_exchange.as_ref().and_then(|exchange| exchange.subject_provider_name.as_ref());
@@ -372,7 +372,7 @@ impl<'a, 'b> Converter<'a, 'b> {
                 document.upstream_inject = Some(UpstreamInjectStrategy { provider_name: provider.to_owned() });
             }
             ExternalAuthMethod::BearerToken => {
-                let advice = "a virtual server cannot sign in with type bearerToken; use headerInjection";
+                let advice = "a virtual server cannot authenticate with type bearerToken; use headerInjection";
                 return Err(failed(name, advice));
             }
             ExternalAuthMethod::EmbeddedAuthServer => {
@@ -420,7 +420,7 @@ impl AuthCondition {
     fn of(strategy: &Result<Strategy, PlanError>) -> Self {
         match strategy {
             Ok(strategy) => {
-                let message = format!("signs in by `{}`", strategy.document.method);
+                let message = format!("authenticates by `{}`", strategy.document.method);
                 Self { holds: true, reason: SUCCEEDED, message }
             }
             Err(error) => {

@@ -7,8 +7,7 @@ use skep_api::resource::{KindName, Resource};
 use skep_api::virtual_config::VirtualConfig;
 
 use super::budget::{ReferenceBudget, Size};
-use crate::error::{GARBAGE_COLLECTION, UNLISTED};
-use crate::plan::Verdict;
+use crate::error::{GARBAGE_COLLECTION, PlanError, UNLISTED};
 use crate::resolve::{Resolver, TOOLS, find};
 use crate::validate::in_one_line;
 use crate::world::{Found, World};
@@ -31,7 +30,7 @@ pub(super) fn members_listed(resolver: &mut Resolver<'_>, world: &World<'_>) {
     let unlisted = OF_MEMBERS.iter().find_map(|kind| Some((kind, world.live.unlisted.get(kind)?)));
     if let Some((kind, why)) = unlisted {
         let message = format!("not all members of the group are known, as {kind}s cannot be listed: {why}");
-        resolver.reject("MembersListed", UNLISTED, Verdict::Wait(message));
+        resolver.reject("MembersListed", PlanError::not_ready(UNLISTED, message));
     }
 }
 
@@ -44,12 +43,12 @@ pub(super) fn group(resolver: &mut Resolver<'_>, namespace: &str, name: &str, wo
         Some(_) => {
             let message =
                 format!("MCPGroup `{name}` is being deleted or cannot be read; name another one in spec.groupRef");
-            resolver.reject(GROUP, "GroupRefNotReady", Verdict::Wait(message));
+            resolver.reject(GROUP, PlanError::not_ready("GroupRefNotReady", message));
         }
         None => {
             let message =
                 format!("MCPGroup `{name}` not found in namespace `{namespace}`; create it, or correct spec.groupRef");
-            resolver.reject(GROUP, "GroupRefNotFound", Verdict::Wait(message));
+            resolver.reject(GROUP, PlanError::not_ready("GroupRefNotFound", message));
         }
     }
 }
@@ -74,7 +73,7 @@ pub(super) fn composite_tools<'a>(
             Ok(_) => continue,
             Err(error) => {
                 let reason = error.reference_reason("CompositeToolRefNotFound", "CompositeToolRefInvalid");
-                resolver.reject(COMPOSITES, reason, error.verdict());
+                resolver.reject_as(COMPOSITES, reason, error);
                 return Vec::new();
             }
         };
@@ -84,18 +83,18 @@ pub(super) fn composite_tools<'a>(
         }
         if !problems.is_empty() {
             let message = format!("{kind} `{}`: {}", reference.name, in_one_line(&problems));
-            resolver.reject(COMPOSITES, "CompositeToolRefInvalid", Verdict::Refuse(message));
+            resolver.reject(COMPOSITES, PlanError::invalid("CompositeToolRefInvalid", message));
             return Vec::new();
         }
         if let Err(error) = budget.charge(Size::of(tool)) {
             let message = format!("{kind} `{}`: {error}", reference.name);
-            resolver.reject(COMPOSITES, "CompositeToolRefInvalid", Verdict::Refuse(message));
+            resolver.reject(COMPOSITES, PlanError::invalid("CompositeToolRefInvalid", message));
             return Vec::new();
         }
         tools.push(tool);
         steps += tool.steps.len();
         if let Err(error) = composite::check_count("spec.config.compositeToolRefs", references.len(), steps) {
-            resolver.reject(COMPOSITES, "CompositeToolRefInvalid", error.verdict());
+            resolver.reject_as(COMPOSITES, "CompositeToolRefInvalid", error);
             return Vec::new();
         }
     }
@@ -129,7 +128,7 @@ pub(super) fn tool_configs<'a>(
                 Ok(_) => continue,
                 Err(error) => {
                     let reason = error.reference_reason(TOOLS.missing, TOOLS.invalid);
-                    resolver.reject(TOOLS.condition, reason, error.verdict());
+                    resolver.reject_as(TOOLS.condition, reason, error);
                     return tools;
                 }
             }
@@ -137,7 +136,7 @@ pub(super) fn tool_configs<'a>(
         let size = sizes.get(reference.name.as_str()).copied().unwrap_or_default();
         if let Err(error) = budget.charge(size) {
             let message = format!("spec.config.aggregation.tools: MCPToolConfig `{}`: {error}", reference.name);
-            resolver.reject(TOOLS.condition, TOOLS.invalid, Verdict::Refuse(message));
+            resolver.reject(TOOLS.condition, PlanError::invalid(TOOLS.invalid, message));
             return tools;
         }
     }
@@ -167,7 +166,7 @@ pub(super) fn embedding_server(
         Ok(_) => None,
         Err(error) => {
             let reason = error.reference_reason("EmbeddingServerNotFound", "EmbeddingServerNotFound");
-            resolver.reject(EMBEDDING, reason, error.verdict());
+            resolver.reject_as(EMBEDDING, reason, error);
             None
         }
     }
@@ -196,11 +195,11 @@ pub(super) fn embedding_readiness(
         }
         Some(EmbeddingServerPhase::Failed) => {
             let message = format!("EmbeddingServer `{name}` cannot run; its own conditions say why");
-            resolver.reject(EMBEDDING, "EmbeddingServerFailed", Verdict::Wait(message));
+            resolver.reject(EMBEDDING, PlanError::not_ready("EmbeddingServerFailed", message));
         }
         _ => {
             let message = "Waiting for EmbeddingServer to become ready";
-            resolver.reject(EMBEDDING, "EmbeddingServerNotReady", Verdict::Wait(message.to_owned()));
+            resolver.reject(EMBEDDING, PlanError::not_ready("EmbeddingServerNotReady", message));
         }
     }
 }

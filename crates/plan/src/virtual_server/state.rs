@@ -1,11 +1,9 @@
 //! Phase and readiness of a virtual server: from what was wrong with its plan, from its pods, and from what its
-//! process says about the servers behind it.
+//! process says about its backends.
 
 use skep_api::kinds::{DiscoveredBackend, VirtualMCPServer};
 
 use super::references::PASSING;
-use crate::error::PlanError;
-use crate::plan::Verdict;
 use crate::proxy::Outcome;
 use crate::readiness::{Readiness, ReadinessTexts, keep_hashes, was_ready};
 use crate::rollout::{Serving, observe};
@@ -53,7 +51,7 @@ pub(super) fn add(status: &mut Status, object: &VirtualMCPServer, outcome: &Outc
     let is_serving = rollout.serving != Serving::Nothing;
     let reason = refusal_reason(status, outcome);
     let phase = if PASSING.contains(&reason.as_str()) { "Pending" } else { "Failed" };
-    let readiness = Readiness::refused(&outcome.verdict, &reason, phase, is_serving)
+    let readiness = Readiness::refused(&outcome.verdict(), &reason, phase, is_serving)
         .unwrap_or_else(|| Readiness::of(&rollout, &TEXTS));
     let backends = known.map(|status| status.discovered_backends.as_slice()).unwrap_or_default();
     match degraded(backends).filter(|_| is_serving) {
@@ -67,11 +65,10 @@ pub(super) fn add(status: &mut Status, object: &VirtualMCPServer, outcome: &Outc
 
 /// The condition that says what failed also says, by its reason, whether that is only a matter of time.
 fn refusal_reason(status: &Status, outcome: &Outcome) -> String {
-    let (Verdict::Wait(why) | Verdict::Refuse(why)) = &outcome.verdict else { return String::new() };
-    let reported = status.conditions().iter().find(|condition| condition.is_false() && condition.message == *why);
-    reported
-        .map_or(outcome.error.as_ref().map_or("Failed", PlanError::reason), |condition| condition.reason.as_str())
-        .to_owned()
+    let Some(error) = &outcome.error else { return String::new() };
+    let message = error.to_string();
+    let reported = status.conditions().iter().find(|condition| condition.is_false() && condition.message == message);
+    reported.map_or(error.reason(), |condition| condition.reason.as_str()).to_owned()
 }
 
 /// Why a virtual server is degraded, if it is. A server that refuses the virtual server's credentials is up all the same: its clients may

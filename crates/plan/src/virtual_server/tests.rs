@@ -2,6 +2,7 @@ mod backends;
 mod bounds;
 mod conditions;
 mod config;
+mod webhooks;
 
 use serde_json::{Value, json};
 use skep_api::resource::KindName;
@@ -180,7 +181,7 @@ fn the_status_is_that_of_the_original() {
 }
 
 #[test]
-fn what_the_process_writes_stays() {
+fn fields_that_the_process_writes_are_kept() {
     let old = json!({
         "discoveredBackends": [{ "name": "member", "status": "ready" }],
         "backendCount": 1,
@@ -295,7 +296,7 @@ fn the_service_is_of_the_kind_that_is_asked_for() {
 }
 
 #[test]
-fn whatever_is_wrong_it_can_be_deleted() {
+fn an_invalid_resource_can_be_deleted() {
     let me = deleted(KindName::VirtualMCPServer, "virtual", &spec());
     let plan = crate::plan::plan(&me, &Surroundings::default().world());
     assert_eq!((plan.verdict, plan.children.len(), plan.generated_secret), (Verdict::Apply, 0, None));

@@ -182,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn what_pods_do_not_consume_moves_no_generation_and_the_second_pass_is_the_last(spec in specs(), replicas in 0..5_i32) {
+    fn a_change_that_pods_do_not_read_moves_no_generation_and_the_second_pass_is_the_last(spec in specs(), replicas in 0..5_i32) {
         let found = world_objects();
         let first = planned(&resource(KindName::MCPServer, "s", 3, &spec), &found, &Live::default());
         if let Some(before) = deployment(&first) {
@@ -231,7 +231,13 @@ fn a_plan_is_equal_to_the_byte_in_another_process() {
         "webhookConfigRef": { "name": "hooks" }, "oidcConfigRef": { "name": "idp", "audience": "a" }, "toolConfigRef": { "name": "tools" },
         "resourceOverrides": { "proxyDeployment": { "labels": { "z": "1", "a": "2" } } },
     });
-    let plan = text(&planned(&resource(KindName::MCPServer, "s", 1, &spec), &world_objects(), &Live::default()));
+    let incoming = json!({ "type": "oidc", "oidcConfigRef": { "name": "idp", "audience": "a" } });
+    let virtual_server =
+        json!({ "groupRef": { "name": "g" }, "incomingAuth": incoming, "webhookConfigRef": { "name": "hooks" } });
+    let plan = [(KindName::MCPServer, spec), (KindName::VirtualMCPServer, virtual_server)]
+        .map(|(kind, spec)| text(&planned(&resource(kind, "s", 1, &spec), &world_objects(), &Live::default())))
+        .concat();
+    assert_eq!(plan.matches("whsec-").count(), 8, "both have the volumes and mounts of webhooks");
     let digest = canonical::sha256_hex(plan.as_bytes());
     if std::env::var_os(CHILD).is_some() {
         println!("digest {digest}");

@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use skep_api::resource::KindName;
+use skep_api::virtual_config::VirtualConfig;
 use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::plan::{Plan, Verdict, plan};
 use skep_plan::pod::{EnvSource, Variable};
-use skep_plan::proxy::ProxyPlan;
+use skep_plan::proxy::{ProxyPlan, SecretFile};
 use skep_plan::world::{Feature, Found, Live, Settings, World};
-use skep_runconfig::{RunConfig, middleware};
+use skep_runconfig::run_config::Webhook;
+use skep_runconfig::{RunConfig, VirtualDocument, middleware};
 
 use crate::laws::{Engines, found, planned, resource, settings, world_objects};
 
@@ -241,13 +243,26 @@ fn a_process_gets_the_variables_of_a_pod_but_for_those_that_only_a_pod_has() {
     assert!(!process.env.iter().any(|one| matches!(one.source, EnvSource::Pod(_))), "{:?}", process.env);
 }
 
-/// Both kinds of proxies, with nothing but webhooks.
-fn with_webhooks(found: &BTreeMap<Key, Found>) -> [Plan; 2] {
+/// Both kinds of proxies and a virtual server, with nothing but webhooks.
+fn with_webhooks(found: &BTreeMap<Key, Found>) -> [Plan; 3] {
     let hooks = json!({ "name": "hooks" });
     let server = json!({ "image": "i", "webhookConfigRef": hooks });
     let remote = json!({ "remoteUrl": "https://mcp.example/mcp", "webhookConfigRef": hooks });
-    [(KindName::MCPServer, server), (KindName::MCPRemoteProxy, remote)]
+    let virtual_server =
+        json!({ "groupRef": { "name": "g" }, "incomingAuth": { "type": "anonymous" }, "webhookConfigRef": hooks });
+    [(KindName::MCPServer, server), (KindName::MCPRemoteProxy, remote), (KindName::VirtualMCPServer, virtual_server)]
         .map(|(kind, spec)| planned(&resource(kind, "p", 1, &spec), found, &Live::default()))
+}
+
+/// The webhooks that a process is started with, mutating and validating, and its files.
+fn webhooks_of(plan: &Plan) -> (Vec<Webhook>, Vec<Webhook>, Vec<SecretFile>) {
+    if let Some(process) = &plan.virtual_server {
+        let config: VirtualConfig = VirtualDocument::from_yaml(&process.config).unwrap().decode().unwrap();
+        let (mutating, validating) = skep_plan::virtual_config::webhooks(&config.webhooks.unwrap());
+        return (mutating, validating, process.files.clone());
+    }
+    let process = plan.proxy.as_ref().unwrap().process().unwrap();
+    (process.run_config.mutating_webhooks, process.run_config.validating_webhooks, process.files)
 }
 
 #[test]
@@ -259,16 +274,12 @@ fn the_secrets_of_webhooks_are_files_that_follow_their_secrets_in_a_pod_and_in_m
             mounts.iter().filter(|mount| mount["name"].as_str().unwrap().starts_with("whsec-")).collect();
         assert_eq!(webhooks.len(), 2, "{mounts:?}");
         assert!(webhooks.iter().all(|mount| mount["subPath"].is_null()), "a subPath never changes: {mounts:?}");
-        let process = plan.proxy.as_ref().unwrap().process().unwrap();
-        let config = &process.run_config;
-        let paths = [
-            &config.mutating_webhooks[0].tls_config.as_ref().unwrap().ca_bundle_path,
-            &config.validating_webhooks[0].hmac_secret_ref,
-        ];
-        assert_eq!(process.files.iter().map(|file| &file.path).collect::<Vec<_>>(), paths);
+        let (mutating, validating, files) = webhooks_of(&plan);
+        let paths = [&mutating[0].tls_config.as_ref().unwrap().ca_bundle_path, &validating[0].hmac_secret_ref];
+        assert_eq!(files.iter().map(|file| &file.path).collect::<Vec<_>>(), paths);
         let mounted = |path: &str| webhooks.iter().any(|mount| path.starts_with(mount["mountPath"].as_str().unwrap()));
         assert!(paths.iter().all(|path| mounted(path)), "{paths:?}");
-        let sources: Vec<_> = process.files.iter().map(|file| (file.secret.as_str(), file.key.as_str())).collect();
+        let sources: Vec<_> = files.iter().map(|file| (file.secret.as_str(), file.key.as_str())).collect();
         assert_eq!(sources, [("s", "ca"), ("s", "k")]);
     }
 }
@@ -313,8 +324,8 @@ fn traces_without_a_collector_are_reported_as_not_in_force() {
         all.extend([found(KindName::MCPTelemetryConfig, "mine", &json!({ "openTelemetry": otel }))]);
         let spec = json!({ "image": "i", "telemetryConfigRef": { "name": "mine" } });
         let plan = planned(&resource(KindName::MCPServer, "s", 1, &spec), &all, &Live::default());
-        let told = plan.status.find("TracingInForce").map(|condition| condition.reason.as_str());
-        assert_eq!(told, reason, "{endpoint}");
+        let reported = plan.status.find("TracingInForce").map(|condition| condition.reason.as_str());
+        assert_eq!(reported, reason, "{endpoint}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whatever a user overrides, the operator's own variables, annotations, labels, mounts and volumes are in the pods, and the
+//! No override of a user displaces what the operator stamps: its own variables, annotations, labels, mounts and volumes are in the pods, and the
 //! status names each override that gave way.
 
 use proptest::prelude::*;
@@ -153,7 +153,10 @@ fn plain(kind: KindName) -> Value {
         KindName::MCPRemoteProxy => {
             json!({ "remoteUrl": "https://mcp.example", "oidcConfigRef": oidc, "telemetryConfigRef": { "name": "otel" } })
         }
-        _ => json!({ "groupRef": { "name": "g" }, "incomingAuth": { "type": "oidc", "oidcConfigRef": oidc } }),
+        _ => {
+            let incoming = json!({ "type": "oidc", "oidcConfigRef": oidc });
+            json!({ "groupRef": { "name": "g" }, "incomingAuth": incoming, "webhookConfigRef": { "name": "hooks" } })
+        }
     }
 }
 

@@ -137,10 +137,11 @@ fn resources() -> impl Strategy<Value = (KindName, Value)> {
         json!({ "type": "oidc" }),
         json!({ "type": "oidc", "oidcConfigRef": { "name": "idp", "audience": "a" } }),
     ]);
-    let virtual_server = (or(&[json!("g"), json!("missing")]), incoming, optional(template.clone()), optional(json!({ "name": "e" })))
-        .prop_map(|(group, incoming, template, embedding)| {
+    let virtual_server = (or(&[json!("g"), json!("missing")]), incoming, optional(template.clone()), optional(json!({ "name": "e" })), optional(json!({ "name": "hooks" })))
+        .prop_map(|(group, incoming, template, embedding, hooks)| {
             (KindName::VirtualMCPServer, json!({
                 "groupRef": { "name": group }, "incomingAuth": incoming, "podTemplateSpec": template, "embeddingServerRef": embedding,
+                "webhookConfigRef": hooks,
             }))
         });
     let embedding = (optional(template), optional(json!({ "size": "big" })), optional(size("lots"))).prop_map(|(template, cache, size)| {
@@ -404,21 +405,21 @@ proptest! {
     }
 
     #[test]
-    fn what_is_not_supported_is_never_applied_and_what_only_observes_is_reported((kind, spec) in resources(), drawn in drawn()) {
+    fn unsupported_features_are_never_applied_and_those_that_only_observe_are_reported((kind, spec) in resources(), drawn in drawn()) {
         let case = case(kind, &spec, &drawn);
         let lacks = |feature: Feature| drawn.unsupported.contains(&feature);
         let applies = case.plan.verdict == Verdict::Apply;
         let names = |field: &str| spec.get(field).is_some();
         let is_proxy = matches!(kind, KindName::MCPServer | KindName::MCPRemoteProxy);
         prop_assert!(!(applies && is_proxy && names("oidcConfigRef") && lacks(Feature::Authentication)));
-        prop_assert!(!(applies && is_proxy && names("webhookConfigRef") && lacks(Feature::Webhooks)));
+        prop_assert!(!(applies && names("webhookConfigRef") && lacks(Feature::Webhooks)));
         prop_assert!(!(applies && is_proxy && names("audit") && lacks(Feature::Audit)));
         prop_assert!(!(applies && kind == KindName::VirtualMCPServer && lacks(Feature::VirtualServer)));
         if case.reason() == "NotSupported" {
             prop_assert!(!applies && case.plan.children.is_empty());
         }
-        let is_told = case.status_of("TracingInForce") == Some(ConditionStatus::False);
-        prop_assert_eq!(is_told, is_proxy && names("telemetryConfigRef") && lacks(Feature::Tracing));
+        let is_reported = case.status_of("TracingInForce") == Some(ConditionStatus::False);
+        prop_assert_eq!(is_reported, is_proxy && names("telemetryConfigRef") && lacks(Feature::Tracing));
     }
 
     #[test]

@@ -61,7 +61,7 @@ fn workloads() -> Vec<(KindName, Value)> {
         (
             KindName::VirtualMCPServer,
             json!({
-                "groupRef": { "name": "g" }, "telemetryConfigRef": { "name": "otel" },
+                "groupRef": { "name": "g" }, "telemetryConfigRef": { "name": "otel" }, "webhookConfigRef": { "name": "hooks" },
                 "incomingAuth": { "type": "oidc", "oidcConfigRef": { "name": "idp", "audience": "a" }, "authzConfigRef": { "name": "policies" } },
             }),
         ),
@@ -155,7 +155,7 @@ fn every_hash_is_of_a_kind_that_the_law_over_sequences_covers() {
         HASHES.iter().filter(|hash| plan.status.field(hash).is_some_and(Value::is_string)).copied().collect::<Vec<_>>()
     };
     let shown: Vec<usize> = workloads().iter().map(|one| shown(one).len()).collect();
-    assert_eq!(shown, [HASHES.len(), HASHES.len(), 3]);
+    assert_eq!(shown, [HASHES.len(), HASHES.len(), 4]);
 }
 
 proptest! {

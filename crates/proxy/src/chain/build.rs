@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 
 use super::tools::LISTINGS;
 use super::{Chain, ChainError, Middleware, Placed};
+use crate::capacity::Caches;
 use crate::metrics::{OptimizerCounters, RateLimitCounters};
 use crate::middleware::header_forward::HeaderForward;
 use crate::middleware::observation::Observe;
@@ -39,6 +40,8 @@ pub struct Context {
     pub environment: BTreeMap<String, String>,
     /// Files of middleware that are on no disk.
     pub files: MemoryFiles,
+    /// How much middleware may cache.
+    pub caches: Caches,
     /// What the requests of middleware may lead to: identity providers, decision points.
     pub addresses: Addresses,
     /// What rate limits count.

@@ -41,7 +41,7 @@ pub(crate) enum Evaluation {
     /// It passes as it came.
     Done(Bytes),
     /// Middleware sees it.
-    Pending(Pin<Box<dyn Future<Output = Bytes> + Send>>),
+    Pending(Pin<Box<dyn Future<Output = Result<Bytes, Bytes>> + Send>>),
 }
 
 // === impl ReplyChain ===
@@ -67,7 +67,7 @@ impl ReplyChain {
         Ok(reply)
     }
 
-    /// The same as bytes, with an error in the place of a reply that is withheld.
+    /// The same as bytes. In the place of a reply that is withheld, an error.
     pub(crate) fn evaluate(&self, reply: Message) -> Evaluation {
         if self.is_empty() {
             return Evaluation::Done(reply.into_body());
@@ -76,10 +76,10 @@ impl ReplyChain {
         Evaluation::Pending(Box::pin(async move {
             let id = reply.id();
             match chain.reply(reply).await {
-                Ok(reply) => reply.into_body(),
+                Ok(reply) => Ok(reply.into_body()),
                 Err(withheld) => {
                     tracing::error!(%withheld, "reply withheld");
-                    answer::internal(id.as_ref())
+                    Err(answer::withheld(id.as_ref()))
                 }
             }
         }))
@@ -89,11 +89,11 @@ impl ReplyChain {
 // === impl Evaluation ===
 
 impl Future for Evaluation {
-    type Output = Bytes;
+    type Output = Result<Bytes, Bytes>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Bytes> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
-            Self::Done(reply) => Poll::Ready(std::mem::take(reply)),
+            Self::Done(reply) => Poll::Ready(Ok(std::mem::take(reply))),
             Self::Pending(reply) => reply.as_mut().poll(context),
         }
     }

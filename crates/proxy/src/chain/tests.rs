@@ -2,7 +2,7 @@ use std::sync::Mutex;
 
 use http::{HeaderMap, StatusCode};
 use skep_mcp::Message;
-use skep_runconfig::middleware::{list, list_requested as built};
+use skep_runconfig::middleware::{ORDER, list, list_requested as built};
 use skep_runconfig::run_config::{MiddlewareConfig, RunConfig};
 
 use super::*;
@@ -283,6 +283,16 @@ fn the_table_of_what_is_not_supported_is_what_the_chain_refuses() {
         let is_refused = chain(&config(&listed)).is_err();
         let is_listed = UNSUPPORTED.contains(&Feature::of_middleware(kind).unwrap());
         assert_eq!(is_refused, is_listed, "{kind}: the operator would plan otherwise than the proxy runs");
+    }
+}
+
+/// A row that only the planner knows would stop every proxy that is given its list.
+#[test]
+fn every_row_of_the_order_is_built_or_named_as_unsupported() {
+    for row in ORDER {
+        let listed = format!(r#"{{"middleware_configs":[{{"type":"{}","parameters":{{}}}}]}}"#, row.kind);
+        let built = chain(&config(&listed));
+        assert!(!matches!(built, Err(ChainError::UnknownMiddleware(_))), "{}: the proxy has no row for it", row.kind);
     }
 }
 

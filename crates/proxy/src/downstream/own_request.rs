@@ -43,7 +43,9 @@ impl ToolSource for Front {
         Box::pin(async move {
             let Self::Streamable(front) = self else { return None };
             let client = front.endpoint().client(exchange);
-            front.endpoint().upstream.backend_names(&client).await
+            let name = exchange.resource().unwrap_or_default();
+            let named = exchange.named_in().map(|list| (list, &*name));
+            front.endpoint().upstream.backend_names(&client, named).await
         })
     }
 }

@@ -63,10 +63,11 @@ impl Future for Written<'_> {
     type Output = Response<Body>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response<Body>> {
-        let body = ready!(Pin::new(&mut self.body).poll(context));
-        Poll::Ready(match self.status {
-            Some(status) => json(status, body),
-            None => self.reply.whole(body),
+        Poll::Ready(match (ready!(Pin::new(&mut self.body).poll(context)), self.status) {
+            (Ok(body), Some(status)) => json(status, body),
+            (Ok(body), None) => self.reply.whole(body),
+            (Err(refusal), _) if self.reply.as_events => self.reply.whole(refusal),
+            (Err(refusal), _) => json(StatusCode::INTERNAL_SERVER_ERROR, refusal),
         })
     }
 }
@@ -106,7 +107,8 @@ impl Reply {
         while let Ok(next) = interim.try_recv() {
             body.extend_from_slice(&sse::event(Some("message"), None, &next));
         }
-        body.extend_from_slice(&sse::event(Some("message"), None, &self.replies.evaluate(message).await));
+        let last = self.replies.evaluate(message).await.unwrap_or_else(|refusal| refusal);
+        body.extend_from_slice(&sse::event(Some("message"), None, &last));
         events(Body::full(body.freeze()))
     }
 

@@ -324,7 +324,7 @@ async fn relay(
     let answered = async {
         // Once the server has it, it may take as long as its client listens, as in the original.
         let answered = response.response_once_sent(until).await;
-        Ok(replies.evaluate(answered?).await)
+        Ok(replies.evaluate(answered?).await.unwrap_or_else(|refusal| refusal))
     };
     let mut answered = std::pin::pin!(answered);
     loop {

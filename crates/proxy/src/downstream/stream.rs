@@ -308,7 +308,7 @@ async fn response(call: &mut Option<PendingResponse>) -> Result<Message, CallErr
 /// Waits for a reply that is on its way through the middleware.
 async fn evaluated(reply: &mut Option<Evaluation>) -> Bytes {
     match reply {
-        Some(reply) => reply.await,
+        Some(reply) => reply.await.unwrap_or_else(|refusal| refusal),
         None => std::future::pending().await,
     }
 }

@@ -19,6 +19,8 @@ use crate::sessions::Sessions;
 pub struct LimitCounters {
     /// How many connections were closed for being too many.
     pub refused_connections: Arc<AtomicU64>,
+    /// How many requests were refused to clients that have too many in flight.
+    pub refused_requests: Arc<AtomicU64>,
     budget: Budget,
     sessions: Arc<OnceLock<Sessions>>,
     audit_log: Option<AuditLog>,
@@ -34,7 +36,8 @@ pub(super) struct Shown(pub(super) Arc<OnceLock<LimitCounters>>);
 impl LimitCounters {
     /// Those of a budget, and of an audit log and of traces if there are any.
     pub fn new(budget: Budget, audit_log: Option<AuditLog>, traces: Option<Traces>) -> Self {
-        Self { refused_connections: Arc::default(), budget, sessions: Arc::default(), audit_log, traces }
+        let (refused_connections, refused_requests) = Default::default();
+        Self { refused_connections, refused_requests, budget, sessions: Arc::default(), audit_log, traces }
     }
 
     /// Shows how many of these sessions were evicted.
@@ -56,6 +59,11 @@ impl LimitCounters {
                 "skep_proxy_connections_refused",
                 "Connections closed by the connection limit",
                 self.refused_connections.load(Ordering::Relaxed),
+            ),
+            (
+                "skep_proxy_requests_refused",
+                "Requests refused to clients with too many in flight",
+                self.refused_requests.load(Ordering::Relaxed),
             ),
         ];
         let spans = self.traces.as_ref().map(Traces::dropped);
@@ -99,11 +107,13 @@ mod tests {
         let _held = limits.budget.reserve(60_000, Purpose::Request);
         assert!(limits.budget.reserve(60_000, Purpose::Request).is_err());
         limits.refused_connections.fetch_add(2, Ordering::Relaxed);
+        limits.refused_requests.fetch_add(3, Ordering::Relaxed);
         let page = metrics.page();
         for line in [
             "skep_proxy_sessions_evicted_total 0",
             "skep_proxy_over_budget_total 1",
             "skep_proxy_connections_refused_total 2",
+            "skep_proxy_requests_refused_total 3",
             "skep_proxy_buffered_bytes 60000",
             "skep_proxy_buffered_bytes_limit 100000",
         ] {

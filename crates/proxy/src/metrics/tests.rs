@@ -1,3 +1,6 @@
+use skep_telemetry::audit::{AuditLog, Output};
+use skep_telemetry::otlp::{Collector, Endpoint, ResourceFacts, Traces};
+
 use super::*;
 
 fn record<'a>(mcp_method: &'a str, resource: &'a str) -> Record<'a> {
@@ -108,4 +111,46 @@ fn http_methods_that_clients_make_up_are_one() {
         assert_has(&metrics, &format!("toolhive_mcp_requests_total{{method=\"{method}\",{rest}}} {count}"));
     }
     assert!(made_up.iter().all(|method| !metrics.page().contains(&format!("\"{method}\""))), "{}", metrics.page());
+}
+
+/// Every name in the dashboards is one that a proxy exposes, so that a renamed metric does not leave an empty panel behind.
+#[tokio::test]
+async fn dashboards_show_metrics_that_exist() {
+    let metrics = Metrics::new("s", "stdio").with_optimizer();
+    call(&metrics, "tools/call", "echo");
+    let check = CheckLabels {
+        namespace: "ns".to_owned(),
+        server: "s".to_owned(),
+        decision: "allowed",
+        scope: "none",
+        operation_type: "tool",
+    };
+    metrics.rate_limits().decided(&check, std::time::Duration::ZERO);
+    metrics.rate_limits().failed("ns", "s", "timeout", true);
+    let (endpoint, none) = (Endpoint::parse("collector:4318", true).unwrap(), std::collections::BTreeMap::new());
+    let collector = Collector::new(
+        endpoint,
+        &none,
+        &none,
+        &ResourceFacts::default(),
+        skep_net::Client::new(skep_net::client::Options::default()),
+    );
+    let (traces, _task) = Traces::new(&collector, 1.0, std::time::Duration::from_secs(1)).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let audit_log = AuditLog::open(Output::File(directory.path().join("audit.log")), "test").unwrap();
+    metrics.add_limits(LimitCounters::new(skep_net::Budget::default(), Some(audit_log), Some(traces)));
+    let page = metrics.page();
+    let dashboards = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/grafana");
+    let mut names = std::collections::BTreeSet::new();
+    for file in std::fs::read_dir(dashboards).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let words = text.split(|letter| !is_of_name(letter)).map(str::to_owned);
+        names
+            .extend(words.filter(|word| ["toolhive_", "skep_", "mcp_server_"].iter().any(|own| word.starts_with(own))));
+    }
+    assert!(names.len() > 10 && names.contains("toolhive_rate_limit_fail_open_total"), "{names:?}");
+    for name in names {
+        assert!(page.lines().any(|line| line.split(['{', ' ']).next() == Some(&name)), "{name} is not in\n{page}");
+    }
 }

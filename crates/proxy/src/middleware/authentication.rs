@@ -13,7 +13,7 @@ use http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use skep_auth::challenge::{Challenge, ErrorCode};
 use skep_auth::metadata::ProtectedResource;
-use skep_auth::{AuthError, Caller, Expectations, Options, Secret, Validator, bearer, unix_now};
+use skep_auth::{AuthError, CacheSize, Caller, Expectations, Options, Secret, Validator, bearer, unix_now};
 use skep_net::{Addresses, Body};
 use skep_runconfig::parameters;
 use skep_runconfig::run_config::{MiddlewareConfig, OidcConfig};
@@ -101,6 +101,7 @@ impl Authentication {
             token_file: Some(oidc.auth_token_file).filter(|path| !path.is_empty()).map(Into::into),
             addresses: if oidc.allow_private_ip { context.addresses } else { Addresses::PublicOnly },
             insecure_http: oidc.insecure_allow_http || context.environment.get(INSECURE).is_some_and(|on| on == "true"),
+            cache: CacheSize(context.caches.tokens),
         };
         let validator = Validator::new(options).map_err(|error| error.to_string())?;
         Ok(Self {

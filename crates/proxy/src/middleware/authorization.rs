@@ -20,6 +20,7 @@ use std::time::Duration;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request, Response, StatusCode};
 use serde_json::{Map, Value};
+use skep_auth::Identity;
 use skep_authz::cedar::Cedar;
 use skep_authz::pdp::Pdp;
 use skep_authz::query::{Annotations, Feature, Query, Treatment};
@@ -68,7 +69,7 @@ struct Seen {
 struct Authorizer {
     engine: Decider,
     server: String,
-    /// What tools said about themselves when they were last listed.
+    /// What tools said about themselves when each client last listed them.
     tools: KnownTools,
     denials: DenialLog,
 }
@@ -89,7 +90,8 @@ pub(super) fn build(config: &MiddlewareConfig, context: &Context) -> Result<Opti
             Decider::Http(pdp, client)
         }
     };
-    let (server, tools, denials) = (context.server.clone(), KnownTools::default(), DenialLog::default());
+    let tools = KnownTools::within(context.caches.annotations);
+    let (server, denials) = (context.server.clone(), DenialLog::default());
     super::some(Authorization(Arc::new(Authorizer { engine, server, tools, denials })))
 }
 
@@ -167,18 +169,19 @@ impl Authorizer {
         }
     }
 
-    /// Remembers what the tools of a list say about themselves.
-    fn remember(&self, elements: &[Listed]) {
+    /// Remembers what the tools of a list say about themselves to a client.
+    fn remember(&self, client: &str, elements: &[Listed]) {
         let tools = elements.iter().filter(|element| element.is_tool());
-        self.tools.remember(tools.map(|tool| (tool.name.as_str(), tool.annotations)));
+        self.tools.remember(client, tools.map(|tool| (tool.name.as_str(), tool.annotations)));
     }
 
-    /// What a tool says about itself, for a decision about a call of it.
-    fn annotations(&self, feature: Feature, id: &str) -> Result<Annotations, Decision> {
+    /// What a tool says about itself to the client of an exchange, for a decision about a call of it.
+    fn annotations(&self, exchange: &Exchange, feature: Feature, id: &str) -> Result<Annotations, Decision> {
         if feature != Feature::Tool || !self.needs_annotations() {
             return Ok(Annotations::default());
         }
-        self.tools.annotations(id).ok_or_else(|| Decision::failed("annotations of the tool are not known"))
+        let known = exchange.head.identity().and_then(|identity| self.tools.annotations(&identity.key(), id));
+        known.ok_or_else(|| Decision::failed("annotations of the tool are not known"))
     }
 }
 
@@ -219,7 +222,7 @@ impl Authorization {
 
     fn by_cedar(&self, cedar: &Cedar, exchange: &Exchange, feature: Feature) -> Result<Decision, Decision> {
         let (message, claims, id) = subject_matter(exchange)?;
-        let annotations = self.0.annotations(feature, &id)?;
+        let annotations = self.0.annotations(exchange, feature, &id)?;
         let arguments = method::arguments(message).map(|arguments| cedar.arguments(arguments)).transpose()?;
         let (operation, arguments) = (feature.operation(), arguments.as_ref());
         let backend = self.0.backend(exchange)?;
@@ -235,7 +238,7 @@ impl Authorization {
         feature: Feature,
     ) -> Result<Decision, Decision> {
         let (message, claims, id) = subject_matter(exchange)?;
-        let annotations = self.0.annotations(feature, &id)?;
+        let annotations = self.0.annotations(exchange, feature, &id)?;
         let arguments = raw_arguments(pdp, message)?;
         Ok(self.0.ask(pdp, client, claims, &Query::of_element(feature, &id, annotations), arguments).await)
     }
@@ -262,7 +265,7 @@ impl Authorization {
     fn filter(&self, exchange: &mut Exchange, treatment: Option<Treatment>) {
         let Some(caller) = &exchange.head.caller else { return };
         let backends = exchange.backends.clone().filter(|_| self.0.needs_backends());
-        let filter = Arc::new(ListFilter { authorizer: self.0.clone(), claims: caller.claims.clone(), backends });
+        let filter = Arc::new(ListFilter::new(&self.0, caller, backends));
         exchange.head.watch_other_replies(filter.clone());
         if exchange.head.method != Method::POST || matches!(treatment, None | Some(Treatment::Filter(_))) {
             exchange.head.watch_replies(filter);
@@ -332,23 +335,23 @@ impl Middleware for Authorization {
     fn needs_tools(&self, exchange: &Exchange) -> bool {
         let called = exchange.message().filter(|message| message.method() == Some("tools/call"));
         let Some(tool) = called.and_then(method::resource) else { return false };
-        let is_listed = || exchange.head.identity().is_none_or(|identity| self.0.tools.were_listed(&identity.key()));
-        self.0.needs_annotations() && self.0.tools.annotations(&tool).is_none() && !is_listed()
+        let is_known =
+            |client: &str| self.0.tools.annotations(client, &tool).is_some() || self.0.tools.were_listed(client);
+        self.0.needs_annotations() && exchange.head.identity().is_some_and(|identity| !is_known(&identity.key()))
     }
 
     fn learn_tools(&self, exchange: &Exchange, pages: &[Message]) {
+        let Some(client) = exchange.head.identity().map(Identity::key) else { return };
         for page in pages {
             match lists::elements(page) {
-                Ok(elements) => self.0.remember(&elements),
+                Ok(elements) => self.0.remember(&client, &elements),
                 Err(withheld) => {
                     tracing::warn!(%withheld, "skipping malformed list of tools");
                     return;
                 }
             }
         }
-        if let Some(identity) = exchange.head.identity() {
-            self.0.tools.listed(identity.key());
-        }
+        self.0.tools.listed(&client);
     }
 
     fn needs_message(&self) -> bool {

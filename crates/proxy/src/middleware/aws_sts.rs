@@ -6,7 +6,7 @@ use http::{Response, StatusCode};
 use skep_auth::aws::sigv4::{Scope, Unsigned, sign};
 use skep_auth::aws::sts::{Session, Sts, StsError, StsOptions};
 use skep_auth::aws::{RoleMapping, Roles};
-use skep_auth::{Caller, Secret, unix_now};
+use skep_auth::{CacheSize, Caller, Secret, unix_now};
 use skep_net::Body;
 use skep_runconfig::parameters;
 use skep_runconfig::run_config::{AwsStsConfig, MiddlewareConfig};
@@ -63,6 +63,7 @@ impl AwsSts {
             duration: config.session_duration,
             session_name_claim: config.session_name_claim,
             addresses: context.addresses,
+            cache: CacheSize(context.caches.credentials),
         };
         Ok(Self { sts: Arc::new(Sts::new(options)), scope, target })
     }

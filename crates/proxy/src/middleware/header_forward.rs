@@ -48,6 +48,11 @@ impl HeaderForward {
         }
         Ok(Self(map))
     }
+
+    /// Whether all clients are the same one to the server.
+    fn replaces_authorization(&self) -> bool {
+        self.0.contains_key(http::header::AUTHORIZATION)
+    }
 }
 
 /// Whether a header is about the connection, or about where a request came from: no configuration sets it or passes it through.
@@ -66,7 +71,11 @@ pub(super) fn settable_header(name: &str) -> Result<HeaderName, String> {
 
 pub(super) fn build(config: &MiddlewareConfig, _: &Context) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
     let headers = super::parameters::<parameters::HeaderForward>(config)?.add_headers;
-    super::some(HeaderForward::new(&headers).map_err(|problem| super::invalid(&config.kind, problem))?)
+    let headers = HeaderForward::new(&headers).map_err(|problem| super::invalid(&config.kind, problem))?;
+    if headers.replaces_authorization() {
+        tracing::warn!("header-forward replaces the `Authorization` of every client with a configured one");
+    }
+    super::some(headers)
 }
 
 impl Middleware for HeaderForward {
@@ -92,6 +101,13 @@ mod tests {
 
     fn given(name: &str, value: &str) -> Result<HeaderForward, String> {
         HeaderForward::new(&BTreeMap::from([(name.to_owned(), value.to_owned())]))
+    }
+
+    #[test]
+    fn a_configured_authorization_is_noticed_in_any_case() {
+        for (name, is_replaced) in [("authorization", true), ("AUTHORIZATION", true), ("X-Api-Key", false)] {
+            assert_eq!(given(name, "x").unwrap().replaces_authorization(), is_replaced, "{name}");
+        }
     }
 
     #[test]

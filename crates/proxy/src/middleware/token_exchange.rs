@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::header::AUTHORIZATION;
 use http::{HeaderName, Response, StatusCode};
 use skep_auth::token_exchange::{ExchangeError, ExchangeOptions, Exchanged, TokenExchange, set_header};
-use skep_auth::{Secret, bearer, unix_now};
+use skep_auth::{CacheSize, Secret, bearer, unix_now};
 use skep_net::Body;
 use skep_runconfig::parameters;
 use skep_runconfig::run_config::{MiddlewareConfig, TokenExchangeConfig};
@@ -51,6 +51,7 @@ pub(super) fn build(config: &MiddlewareConfig, context: &Context) -> Result<Opti
         scopes: exchange.scopes,
         subject_token_type: exchange.subject_token_type,
         addresses: context.addresses,
+        cache: CacheSize(context.caches.credentials),
     };
     super::some(ExchangeToken { exchange: Arc::new(TokenExchange::new(options)), header })
 }

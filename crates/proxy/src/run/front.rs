@@ -96,7 +96,8 @@ impl Wiring<'_> {
         let shared = matches!(place, Place::Cluster { .. }).then_some(TAKING_OVER);
         let (connect, outage) = connect(server, place, self.health, tasks);
         let supervision = Supervision { events: sender, ending: tasks.ending.subscribe(), shared, outage };
-        let (upstream, connection) = StdioUpstream::start_for(connect, Limits::default(), supervision);
+        let limits = Limits { message: self.settings.capacity.longest_line() };
+        let (upstream, connection) = StdioUpstream::start_for(connect, limits, supervision);
         tasks.keep(connection);
         let (stopping, draining) = (self.drain.stopping(), upstream.clone());
         tasks.spawn(async move {

@@ -10,12 +10,13 @@ use skep_net::tls::{Roots, Trust};
 use skep_net::{Addresses, Client};
 use skep_runconfig::run_config::TelemetryConfig;
 use skep_runconfig::{Field as _, RunConfig, parameters};
-use skep_telemetry::otlp::{Collector, Endpoint, ExportedMetrics, ResourceFacts, Traces};
+use skep_telemetry::audit::AuditLog;
+use skep_telemetry::otlp::{Bounds, Collector, Endpoint, ExportedMetrics, ResourceFacts, Traces};
 
 use super::Tasks;
 use super::diagnostics::Diagnostics;
 use crate::instruments::Instruments;
-use crate::metrics::{Metrics, SECONDS};
+use crate::metrics::{Metrics, RATE_LIMIT_SECONDS, SECONDS};
 use crate::observe::Observer;
 use crate::traced::RequestTracer;
 
@@ -126,8 +127,8 @@ impl Exports {
         }
         if asked.metrics_enabled {
             let interval = time(environment, METRIC_INTERVAL);
-            let (metrics, task) =
-                ExportedMetrics::new(collector, &SECONDS, interval).map_err(|error| failed(&error))?;
+            let bounds = Bounds { requests: &SECONDS, rate_limits: &RATE_LIMIT_SECONDS };
+            let (metrics, task) = ExportedMetrics::new(collector, bounds, interval).map_err(|error| failed(&error))?;
             tasks.spawn(task.run());
             exports.metrics = Some(Arc::new(metrics));
         }
@@ -137,6 +138,13 @@ impl Exports {
     /// The traces, whose spans may be dropped.
     pub(super) fn traces(&self) -> Option<&Traces> {
         self.traces.as_ref()
+    }
+
+    /// Sends how many events an audit log dropped as well.
+    pub(super) fn watch(&self, audit_log: Option<&AuditLog>) {
+        if let (Some(metrics), Some(log)) = (&self.metrics, audit_log.cloned()) {
+            metrics.observe("skep_audit_events_dropped", "Audit events that were not written", move || log.dropped());
+        }
     }
 
     /// Sends what was not sent yet, for a bounded time.

@@ -262,18 +262,41 @@ async fn a_list_that_cannot_be_evaluated_is_withheld() -> Result<()> {
         shapes.extend([format!("{space}{list}"), format!("{list}{space}")]);
     }
     for body in shapes {
-        for is_event in [false, true] {
-            let (kind, wrapped) = if is_event {
-                ("text/event-stream", format!("event: message\ndata: {}\n\n", body.replace('\n', "\ndata: ")))
-            } else {
-                ("application/json", body.clone())
-            };
-            let web = always(200, Some(kind), wrapped.clone()).await?;
+        let is_prose = body.starts_with("hidden");
+        let event = |name: &str| format!("event: {name}\ndata: {}\n\n", body.replace('\n', "\ndata: "));
+        for (status, kind, wrapped) in [
+            (200, "application/json", body.clone()),
+            (400, "application/json", body.clone()),
+            (500, "application/json", body.clone()),
+            (200, "text/event-stream", event("message")),
+            (200, "text/event-stream", event("x")),
+        ] {
+            if is_prose && (status != 200 || wrapped.starts_with("event: x")) {
+                continue;
+            }
+            let web = always(status, Some(kind), wrapped.clone()).await?;
             let answer = as_user(&web, "ada").taking(BOTH).ask(json!(1), "tools/list", json!({})).await?;
             let shown: String = wrapped.chars().take(200).collect();
-            assert!(!answer.text().contains("hidden"), "{shown}: {}", answer.text());
-            assert_eq!(answer.message().with_context(|| shown.clone())?["error"]["code"], -32603, "{shown}");
+            assert!(!answer.text().contains("hidden"), "{status} {shown}: {}", answer.text());
+            let error = &answer.message().with_context(|| shown.clone())?["error"];
+            assert_eq!(*error, json!({ "code": -32603, "message": "internal error" }), "{status} {shown}");
+            let expected = if kind == "application/json" && status == 200 { 500 } else { status };
+            assert_eq!(answer.status, expected, "{shown}");
         }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_certainly_no_reply_passes_in_errors_and_in_events_of_other_names() -> Result<()> {
+    for body in [r#"{"error":"invalid_token","error_description":"hidden"}"#, "hidden", r#"{"time":1}"#] {
+        let web = always(404, Some("application/json"), body.to_owned()).await?;
+        let answer = as_user(&web, "ada").taking(BOTH).ask(json!(1), "tools/list", json!({})).await?;
+        assert_eq!((answer.status, answer.text()), (StatusCode::NOT_FOUND, body));
+        let event = format!("event: ping\ndata: {body}\n\n");
+        let web = always(200, Some("text/event-stream"), event.clone()).await?;
+        let answer = as_user(&web, "ada").taking(BOTH).ask(json!(1), "tools/list", json!({})).await?;
+        assert_eq!(answer.text().trim_end(), event.trim_end());
     }
     Ok(())
 }

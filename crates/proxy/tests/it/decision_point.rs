@@ -149,10 +149,9 @@ async fn a_decision_point_that_does_not_answer_denies() -> Result<()> {
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     let listed = silent.client().ask(json!(1), "tools/list", json!({})).await?;
     assert_eq!(listed.message()?["result"]["tools"], json!([]));
-    assert!(
-        started.elapsed() < Duration::from_secs(8),
-        "one time for the whole list, and not one for each of its elements"
-    );
+    // One time for the whole list, and not one for each of its elements: it is over before all of the 40 were asked about.
+    let asked = silent.questions().len();
+    assert!(asked < 40, "{asked}");
     let closed = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let web = web(&format!("http://{closed}"), json!({})).await?;
     assert_eq!(prompt(&as_user(&web, "ada"), "seen").await?, StatusCode::FORBIDDEN);

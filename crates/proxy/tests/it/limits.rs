@@ -10,7 +10,7 @@ use skep_net::body::PASSING;
 use skep_net::budget::Purpose;
 use skep_net::serve::{ConnectionLimits, Options};
 use skep_net::{Body, Budget};
-use skep_proxy::Guards;
+use skep_proxy::{Guards, InFlight};
 use skep_store::{SESSION_BYTES, SessionLimits};
 use skep_testkit::{Seen, eventually};
 
@@ -522,6 +522,40 @@ async fn item_8_connections_have_a_total_and_a_share_for_each_peer() -> Result<(
             Ok(_) => Seen::Yes(()),
             Err(error) => Seen::NotYet(error.to_string()),
         })
+    })
+    .await
+}
+
+/// All connections are those of the ingress.
+#[tokio::test]
+async fn item_8_requests_of_a_client_behind_a_trusted_proxy_have_a_share() -> Result<()> {
+    let config = skep_runconfig::RunConfig::from_slice(br#"{"trust_proxy_headers":true}"#)?;
+    let in_flight = InFlight::new(3);
+    let guards = Guards { in_flight: in_flight.clone(), ..Guards::default() };
+    let stage = Stage::with(How { config, guards, ..How::default() }).await?;
+    // A body that never comes keeps its request in flight.
+    let begin = async |user: u8| -> Result<Raw> {
+        let mut raw = Raw::connect(client(1), stage.address).await?;
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: 10.0.0.{user}\r\nContent-Type: application/json\r\n\
+             Expect: 100-continue\r\nContent-Length: 100\r\n\r\n"
+        );
+        raw.write(head.as_bytes()).await?;
+        Ok(raw)
+    };
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        let mut raw = begin(1).await?;
+        assert_eq!(raw.response().await?.status, 100, "its body is read");
+        held.push(raw);
+    }
+    let refused = begin(1).await?.response().await?;
+    assert_eq!((refused.status, in_flight.refused().load(Ordering::Relaxed)), (503, 1));
+    assert_eq!(begin(2).await?.response().await?.status, 100, "another client is not concerned");
+    drop(held);
+    eventually("a free place", PATIENCE, || async {
+        let status = begin(1).await?.response().await?.status;
+        Ok(if status == 100 { Seen::Yes(()) } else { Seen::NotYet(status.to_string()) })
     })
     .await
 }

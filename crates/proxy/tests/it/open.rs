@@ -228,10 +228,13 @@ async fn a_request_of_2026_07_28_over_sse_is_the_servers_to_answer() -> Result<(
     let mut events = web.caller().events(Method::GET, "/sse", "").await?;
     last(&streams)?.send("event: endpoint\ndata: /messages?session_id=abc\n\n".into()).await?;
     assert_eq!(events.next().await?.context("ended")?.1, "/messages?session_id=abc");
-    let discover = modern(json!(1), "server/discover", MODERN).to_string();
-    let answer = web.caller().whole(Method::POST, "/messages?session_id=abc", discover.clone()).await?;
-    assert_eq!((answer.status, answer.text()), (StatusCode::ACCEPTED, "Accepted"));
-    assert_eq!(web.got().last().context("nothing")?.body, discover);
+    // Also what a server without HTTP+SSE would be spared: a version that there is not.
+    for version in [MODERN, "2099-01-01"] {
+        let discover = modern(json!(1), "server/discover", version).to_string();
+        let answer = web.caller().whole(Method::POST, "/messages?session_id=abc", discover.clone()).await?;
+        assert_eq!((answer.status, answer.text()), (StatusCode::ACCEPTED, "Accepted"), "{version}");
+        assert_eq!(web.got().last().context("nothing")?.body, discover);
+    }
     Ok(())
 }
 

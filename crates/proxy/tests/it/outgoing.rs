@@ -98,6 +98,20 @@ async fn a_token_is_exchanged_once_and_the_server_sees_only_the_new_one() -> Res
 }
 
 #[tokio::test]
+async fn an_exchanged_token_does_not_outlive_the_token_of_an_unauthenticated_client() -> Result<()> {
+    // {"exp":1} and {"exp":9999999999}, and no JSON Web Token.
+    for (subject, exchanges) in [("e30.eyJleHAiOjF9.x", 2), ("e30.eyJleHAiOjk5OTk5OTk5OTl9.x", 1), ("e30.x", 1)] {
+        let (url, seen) = token_endpoint(issue).await?;
+        let web = exchanging(&url, json!({}), served).await?;
+        for _ in 0..2 {
+            assert_eq!(ping(as_user(&web, subject)).await?.status, StatusCode::OK);
+        }
+        assert_eq!(seen.lock().unwrap().len(), exchanges, "{subject}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn clients_that_come_at_once_cause_one_exchange() -> Result<()> {
     let (url, seen) = token_endpoint(issue).await?;
     let web = exchanging(&url, json!({}), served).await?;

@@ -357,6 +357,32 @@ async fn item_6_metrics_go_to_the_collector_under_the_names_that_dashboards_know
 }
 
 #[tokio::test]
+async fn metrics_of_rate_limits_and_of_the_audit_log_go_to_the_collector() -> Result<()> {
+    let limits = json!({ "tools": [{ "name": "echo", "shared": { "maxTokens": 1, "refillPeriod": "1h0m0s" } }] });
+    let config = json!({ "rate_limit_config": limits, "rate_limit_namespace": "ns", "audit_config": {} });
+    let stage = Stage::with(json!({ "metricsEnabled": true }), config).await?;
+    for _ in 0..2 {
+        stage.client().post(call("echo", json!({}))).await?;
+    }
+    let server = [("namespace", "ns"), ("server", "srv")];
+    let of = |decision, scope| {
+        let [namespace, server] = server;
+        [namespace, server, ("decision", decision), ("scope", scope), ("operation_type", "tool")]
+    };
+    skep_testkit::eventually("metrics", PATIENCE, || async {
+        let decisions = || stage.metric("toolhive_rate_limit_decisions");
+        let counts = [of("allowed", "none"), of("rejected", "shared_tool")].map(|wanted| sum(decisions(), &wanted));
+        Ok(if counts == [Some(1), Some(1)] { Seen::Yes(()) } else { Seen::NotYet(format!("{counts:?}")) })
+    })
+    .await?;
+    let latency = histogram(stage.metric("toolhive_rate_limit_check_latency"), &server).context("latency")?;
+    assert_eq!((latency.count, latency.explicit_bounds.first()), (2, Some(&0.0001)));
+    assert_eq!(sum(stage.metric("skep_audit_events_dropped"), &[]), Some(0));
+    stage.running.end().await;
+    Ok(())
+}
+
+#[tokio::test]
 async fn item_6_a_collector_that_hangs_delays_no_call_and_the_end_only_a_little() -> Result<()> {
     // It takes connections, as the kernel does, and says nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0")?;

@@ -21,9 +21,9 @@ document! {
         pub cluster_mode: bool = if_set "cluster_mode",
         /// The sentinels that know it.
         pub sentinel_config: Option<RedisSentinel> = if_set "sentinel_config",
-        /// How to sign in: `aclUser`.
+        /// The kind of authentication: `aclUser`.
         pub auth_type: String = always "auth_type",
-        /// The user to sign in as.
+        /// The user to authenticate as.
         pub acl_user_config: Option<RedisAclUser> = if_set "acl_user_config",
         /// Put in front of every key.
         pub key_prefix: String = always "key_prefix",

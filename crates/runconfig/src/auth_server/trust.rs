@@ -1,4 +1,4 @@
-//! Whom an authorization server trusts besides its upstreams.
+//! The issuers and delegates that an authorization server trusts besides its upstreams.
 
 use crate::document::document;
 
@@ -31,11 +31,11 @@ document! {
         pub insecure_allow_http: bool = if_set "insecure_allow_http",
         /// Whether its URLs may lead to private addresses.
         pub allow_private_ips: bool = if_set "allow_private_ips",
-        /// The claim that names who acts.
+        /// The claim that names the actor.
         pub actor_claim: String = if_set "actor_claim",
-        /// Who may act.
+        /// The actors that are allowed.
         pub allowed_actors: Vec<String> = if_set "allowed_actors",
-        /// An expression that says who may act.
+        /// An expression that decides which actors are allowed.
         pub actor_matcher: String = if_set "actor_matcher",
         /// The delegate clients that may bring its tokens.
         pub allowed_delegate_clients: Vec<String> = if_set "allowed_delegate_clients",

@@ -1,4 +1,4 @@
-//! The providers that callers of an authorization server really sign in to.
+//! The providers that users of an authorization server really sign in to.
 
 use std::collections::BTreeMap;
 

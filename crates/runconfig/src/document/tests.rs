@@ -101,7 +101,7 @@ fn sample<T: Sample>(choices: Vec<u8>) -> T {
 
 proptest! {
     #[test]
-    fn what_was_written_reads_back_as_it_was(choices in vec(any::<u8>(), 0..2000)) {
+    fn a_written_document_reads_back_unchanged(choices in vec(any::<u8>(), 0..2000)) {
         let config: RunConfig = sample(choices);
         prop_assert_eq!(&RunConfig::read(config.write()).unwrap(), &config);
         prop_assume!(!config.schema_version.is_empty());
@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_written_as_yaml_reads_back_as_it_was(choices in vec(any::<u8>(), 0..1000)) {
+    fn a_document_written_as_yaml_reads_back_unchanged(choices in vec(any::<u8>(), 0..1000)) {
         let config: EmbeddedAuthServerConfig = sample(choices);
         prop_assert_eq!(EmbeddedAuthServerConfig::from_yaml(&config.to_yaml()).unwrap(), config);
     }

@@ -67,7 +67,7 @@ fn durations_are_read_and_written_as_go_does() {
 }
 
 #[test]
-fn what_stands_behind_a_value_is_ignored() {
+fn trailing_data_is_ignored() {
     assert_eq!(Json::from_slice(b"{\"a\":1} trailing }").unwrap().to_compact(), r#"{"a":1}"#);
 }
 
@@ -89,7 +89,7 @@ fn invalid_json_is_refused() {
 }
 
 #[test]
-fn what_is_nested_too_deeply_is_refused() {
+fn deep_nesting_is_refused() {
     let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels)).parse::<Json>();
     assert!(nested(MOST_LEVELS).is_ok());
     assert!(matches!(nested(MOST_LEVELS + 1), Err(JsonError::TooDeep)));

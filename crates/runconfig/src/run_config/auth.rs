@@ -1,4 +1,4 @@
-//! Who is calling, and as whom the proxy calls on.
+//! The authentication of clients, and the credentials for the MCP server.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +73,7 @@ impl OidcConfig {
 }
 
 document! {
-    /// How to sign in to a remote server.
+    /// How to authenticate to a remote server.
     pub struct RemoteAuthConfig {
         /// The OAuth client.
         pub client_id: String = if_set "client_id",
@@ -85,7 +85,7 @@ document! {
         pub scopes: Vec<String> = if_set "scopes",
         /// Whether no browser is opened.
         pub skip_browser: bool = if_set "skip_browser",
-        /// How long signing in may take.
+        /// How long authentication may take.
         pub timeout: GoDuration = if_set "timeout",
         /// The local port that the answer comes back to.
         pub callback_port: i64 = if_set "callback_port",
@@ -175,7 +175,7 @@ document! {
         pub region: String = always "region",
         /// The AWS service name for which requests are signed.
         pub service: String = always "service",
-        /// The role of callers whom no mapping fits.
+        /// The role of callers that no mapping fits.
         pub fallback_role_arn: String = if_set "fallback_role_arn",
         /// Which callers get which role.
         pub role_mappings: Vec<AwsRoleMapping> = if_set "role_mappings",

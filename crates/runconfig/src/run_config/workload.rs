@@ -1,4 +1,4 @@
-//! How the server behind the proxy runs: replicas, permissions, image builds.
+//! How the MCP server of the proxy runs: replicas, permissions, image builds.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ document! {
         pub mode: String = if_set "mode",
         /// What it may call.
         pub outbound: Option<OutboundPermissions> = if_set "outbound",
-        /// Who may call it.
+        /// Its permitted clients.
         pub inbound: Option<InboundPermissions> = if_set "inbound",
     }
 }
@@ -68,7 +68,7 @@ document! {
 }
 
 document! {
-    /// Who may call a container.
+    /// The permitted clients of a container.
     pub struct InboundPermissions {
         /// Hosts that may.
         pub allow_host: Vec<String> = if_set "allow_host",

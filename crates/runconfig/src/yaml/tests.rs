@@ -1,3 +1,5 @@
+use skep_bounds::MANIFEST_ALIASES;
+
 use crate::json::{Json, Members};
 
 fn object(name: &str, value: Json) -> Json {
@@ -26,7 +28,12 @@ fn uses(string: &str) -> Vec<Json> {
 
 #[test]
 fn a_yaml_document_is_read_within_limits() {
-    let aliases = format!("a: &a [x, x, x, x, x, x, x, x]\nb: [{}]\n", vec!["*a"; 1500].join(", "));
+    // Of so many anchors that no other limit of the parser is met.
+    let aliases = |count: usize| {
+        let anchors: Vec<_> = (0..200).map(|number| format!("&a{number} x")).collect();
+        let uses: Vec<_> = (0..count).map(|number| format!("*a{}", number % 200)).collect();
+        format!("a: [{}]\nb: [{}]\n", anchors.join(", "), uses.join(", "))
+    };
     let doubled = |levels: usize| {
         let level =
             |level: usize| format!("l{level}: &l{level} [{}]\n", vec![format!("*l{}", level - 1); 10].join(", "));
@@ -34,13 +41,14 @@ fn a_yaml_document_is_read_within_limits() {
     };
     for (text, what) in [
         (format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000)), "too deep"),
-        (aliases, "too many aliases"),
+        (aliases(MANIFEST_ALIASES + 1), "too many aliases"),
         (doubled(6), "a million texts"),
         (format!("[{}1]", "1, ".repeat(300_000)), "too many values"),
         (format!("a: \"{}\"", "x".repeat(skep_bounds::MANIFEST_BYTES)), "too large"),
     ] {
         assert!(Json::from_yaml(&text).is_err(), "{what}");
     }
+    assert!(Json::from_yaml(&aliases(MANIFEST_ALIASES)).is_ok());
     assert!(Json::from_yaml(&doubled(2)).is_ok());
     assert!(Json::from_yaml(&format!("{}1{}", "[".repeat(60), "]".repeat(60))).is_ok());
 }

@@ -14,7 +14,7 @@ use skep_authz::Decision;
 use skep_authz::query::{Annotations, Feature, Query, Treatment};
 use skep_bounds::MANIFEST_BYTES;
 
-use self::report::{Explained, Report};
+use self::report::{Explanation, Report};
 use self::rules::Rules;
 use super::call::given_arguments;
 use crate::cli::{AuthzExplain, Output};
@@ -40,7 +40,7 @@ pub(super) fn explain(arguments: &AuthzExplain) -> Result<ExitCode> {
 }
 
 /// The decision about one thing.
-fn one(arguments: &AuthzExplain, rules: &Rules, claims: &Map<String, Value>, name: &str) -> Result<Explained> {
+fn one(arguments: &AuthzExplain, rules: &Rules, claims: &Map<String, Value>, name: &str) -> Result<Explanation> {
     let treatment = Treatment::of(&arguments.method);
     let Some(feature) = feature(treatment) else { return Ok(by_method(&arguments.method, treatment)) };
     let given = given_arguments(&arguments.arguments, arguments.json.as_deref())?;
@@ -70,7 +70,7 @@ fn feature(treatment: Treatment) -> Option<Feature> {
 }
 
 /// The decisions about what the policies name, where nothing else says what the server has.
-fn of_named(arguments: &AuthzExplain, rules: &Rules, claims: &Map<String, Value>) -> Result<Vec<Explained>> {
+fn of_named(arguments: &AuthzExplain, rules: &Rules, claims: &Map<String, Value>) -> Result<Vec<Explanation>> {
     let treatment = Treatment::of(&arguments.method);
     let Some(feature) = feature(treatment) else { return Ok(vec![by_method(&arguments.method, treatment)]) };
     let names: Vec<&str> = rules.named(feature).collect();
@@ -93,7 +93,7 @@ fn of_tools(
     rules: &Rules,
     claims: &Map<String, Value>,
     tools: &Path,
-) -> Result<Vec<Explained>> {
+) -> Result<Vec<Explanation>> {
     let decide = |(name, annotations): (String, Annotations)| {
         let query = Query::of_element(Feature::Tool, &name, annotations);
         explained("tools/call", &name, rules, &rules.decide(claims, &query, &arguments.server))
@@ -102,14 +102,14 @@ fn of_tools(
 }
 
 /// What holds for a method whatever the policies are.
-fn by_method(method: &str, treatment: Treatment) -> Explained {
+fn by_method(method: &str, treatment: Treatment) -> Explanation {
     let allowed = treatment == Treatment::Allow;
     let why = if allowed { "always allowed" } else { "denied: the method is not known" };
-    Explained { method: method.to_owned(), name: None, allowed, why: why.to_owned(), policies: Vec::new() }
+    Explanation { method: method.to_owned(), name: None, allowed, why: why.to_owned(), policies: Vec::new() }
 }
 
-fn explained(method: &str, name: &str, rules: &Rules, decision: &Decision) -> Explained {
-    Explained {
+fn explained(method: &str, name: &str, rules: &Rules, decision: &Decision) -> Explanation {
+    Explanation {
         method: method.to_owned(),
         name: Some(name.to_owned()),
         allowed: decision.is_allowed,

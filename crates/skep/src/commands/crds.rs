@@ -19,7 +19,7 @@ const MANAGER: &str = "skep-crds";
 /// How long the API server may take until it serves a definition.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// The polling interval.
-const PAUSE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The outcome for one definition.
 #[derive(Serialize)]
@@ -89,7 +89,7 @@ async fn apply_one(cluster: &Connection, definition: &CustomResourceDefinition) 
 async fn wait_until_served(cluster: &Connection, name: &str) -> Result<()> {
     let served = async {
         while !is_served(cluster, name).await? {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     };

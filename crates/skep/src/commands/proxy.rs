@@ -28,7 +28,7 @@ const USAGE: &str = "write `skep proxy run IMAGE`";
 
 /// The parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Wanted {
+struct RunArguments {
     image: Option<String>,
     patch: Option<String>,
     debug: bool,
@@ -137,8 +137,8 @@ pub(super) fn is_in_pod(environment: &BTreeMap<String, String>, account: &Path) 
 }
 
 /// Parses the arguments of `run`. Unknown flags are skipped, with their value if one follows.
-fn read(arguments: &[String]) -> Wanted {
-    let mut wanted = Wanted::default();
+fn read(arguments: &[String]) -> RunArguments {
+    let mut wanted = RunArguments::default();
     let mut left = arguments.iter().peekable();
     while let Some(argument) = left.next() {
         if argument == "--" {
@@ -172,7 +172,7 @@ pub(super) fn is_true(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn wanted(line: &str) -> Wanted {
+    fn wanted(line: &str) -> RunArguments {
         read(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     }
 
@@ -190,18 +190,18 @@ mod tests {
 
     #[test]
     fn unknown_flags_are_skipped_with_their_values() {
-        let image = |image: &str| Wanted { image: Some(image.to_owned()), ..Wanted::default() };
+        let image = |image: &str| RunArguments { image: Some(image.to_owned()), ..RunArguments::default() };
         for (line, expected) in [
             ("i", image("i")),
             ("--foreground=true i", image("i")),
             ("--foreground true i", image("i")),
             ("--unknown --other=1 i more", image("i")),
             ("i -- --debug", image("i")),
-            ("--debug i", Wanted { debug: true, ..image("i") }),
+            ("--debug i", RunArguments { debug: true, ..image("i") }),
             ("--debug=false i", image("i")),
-            ("--k8s-pod-patch={} i", Wanted { patch: Some("{}".to_owned()), ..image("i") }),
-            ("--k8s-pod-patch {} i", Wanted { patch: Some("{}".to_owned()), ..image("i") }),
-            ("--unknown", Wanted::default()),
+            ("--k8s-pod-patch={} i", RunArguments { patch: Some("{}".to_owned()), ..image("i") }),
+            ("--k8s-pod-patch {} i", RunArguments { patch: Some("{}".to_owned()), ..image("i") }),
+            ("--unknown", RunArguments::default()),
         ] {
             assert_eq!(wanted(line), expected, "{line}");
         }

@@ -16,6 +16,7 @@ mod port;
 mod report;
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -69,7 +70,12 @@ struct VirtualServers {
 }
 
 /// The signals that stop everything.
-struct Signals([Signal; 4]);
+struct Signals {
+    stopping: [Signal; 3],
+    hangup: Signal,
+    /// SIGHUP means that the audit log was rotated: the proxies open it again.
+    reopens_on_hangup: bool,
+}
 
 pub(super) fn run_until_stopped(arguments: &Run) -> Result<ExitCode> {
     logs::start_at(false, if arguments.verbose { "info" } else { "error" })?;
@@ -106,7 +112,9 @@ async fn serve(
     arguments: &Run,
     report: Report,
 ) -> Result<ExitCode> {
-    let mut signals = Signals::listen()?;
+    // At a terminal, SIGHUP says that it was closed.
+    let is_service = !std::io::stdin().is_terminal();
+    let mut signals = Signals::listen(arguments.audit_log.is_some() && is_service)?;
     let (mut served, is_empty) = (Vec::new(), proxies.is_empty() && virtual_servers.servers.is_empty());
     let ports = Ports::default();
     // Before any server is assigned a port: it may want the same one.
@@ -283,23 +291,23 @@ impl VirtualServers {
 // === impl Signals ===
 
 impl Signals {
-    fn listen() -> Result<Self> {
+    fn listen(reopens_on_hangup: bool) -> Result<Self> {
         let listen = |kind, name| signal(kind).with_context(|| format!("cannot listen for {name}"));
-        Ok(Self([
+        let stopping = [
             listen(SignalKind::interrupt(), "SIGINT")?,
             listen(SignalKind::terminate(), "SIGTERM")?,
             listen(SignalKind::quit(), "SIGQUIT")?,
-            listen(SignalKind::hangup(), "SIGHUP")?,
-        ]))
+        ];
+        Ok(Self { stopping, hangup: listen(SignalKind::hangup(), "SIGHUP")?, reopens_on_hangup })
     }
 
     async fn next(&mut self) {
-        let Self([interrupt, terminate, quit, hangup]) = self;
+        let [interrupt, terminate, quit] = &mut self.stopping;
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
             _ = quit.recv() => {}
-            _ = hangup.recv() => {}
+            _ = self.hangup.recv(), if !self.reopens_on_hangup => {}
         }
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 use skep_api::virtual_config::AuditSettings;
+use skep_proxy::settings::MemoryFiles;
 use skep_runconfig::{GoDuration, VirtualDocument};
 use skep_vmcp::config::Config;
 use skep_vmcp::discover::Cluster;
@@ -38,6 +39,7 @@ pub(super) fn serve(arguments: &VmcpServe) -> Result<ExitCode> {
         found: None,
         allowed: Allowed::default(),
         audit_output: None,
+        files: MemoryFiles::default(),
     };
     serve_until_stopped(&config, &environment, options)?;
     Ok(ExitCode::SUCCESS)

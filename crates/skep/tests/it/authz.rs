@@ -144,7 +144,7 @@ fn the_claims_that_a_workload_names_are_those_of_its_groups() {
 }
 
 #[test]
-fn what_cannot_be_explained_is_one_clear_line() {
+fn a_decision_that_cannot_be_explained_is_reported_in_one_line() {
     let files = Files::new();
     files.write("none.json", r#"{"kind":"MCPServer","spec":{"image":"i"}}"#);
     files.write(

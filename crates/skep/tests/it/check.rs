@@ -236,7 +236,7 @@ fn external_auth_that_is_not_in_force_is_a_warning() {
 
 /// A manifest for `skep run`, or for a later version, is not invalid, but the operator refuses it.
 #[test]
-fn what_the_operator_refuses_for_now_is_a_warning() {
+fn a_spec_that_the_operator_does_not_apply_yet_is_a_warning() {
     let sign_in = ours("MCPOIDCConfig", "own", "{type: inline, inline: {issuer: 'https://auth.example'}}")
         + &ours(
             "MCPExternalAuthConfig",
@@ -409,7 +409,7 @@ fn no_internal_error_text_reaches_the_terminal() {
 }
 
 #[test]
-fn what_cannot_be_read_is_one_clear_line() {
+fn an_unreadable_manifest_is_reported_in_one_line() {
     skep(&["check", "-f", "no-such-file.yaml"]).refused(1, &["no-such-file.yaml", "No such file"]);
     skep_with_input(&["check", "-f", "-"], "a: [").refused(1, &["cannot read `-`", "not valid YAML"]);
     skep_with_input(&["check", "-f", "-"], "").refused(1, &["nothing to check"]);

@@ -7,6 +7,7 @@
     reason = "a test may state what it expects and stop"
 )]
 
+mod architecture;
 mod authz;
 mod bounds;
 mod browser;
@@ -23,6 +24,7 @@ mod run;
 mod uninstall;
 mod vmcp;
 mod vmcp_optimizer;
+mod vmcp_webhooks;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

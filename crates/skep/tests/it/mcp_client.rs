@@ -87,7 +87,7 @@ fn a_server_of_2026_07_28_is_called_without_a_session_and_with_the_given_headers
 }
 
 #[test]
-fn what_cannot_be_called_is_one_clear_line() {
+fn a_server_that_cannot_be_called_is_reported_in_one_line() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     skep(&["tools", &format!("http://{nobody}/mcp")]).refused(1, &[&nobody.to_string(), "connection refused"]);
     skep(&["tools", "localhost"]).refused(1, &["localhost", "http://"]);

@@ -3,10 +3,10 @@
 mod failures;
 mod files;
 mod guarded;
-mod loopback;
+pub(crate) mod loopback;
 mod memory;
 mod virtual_servers;
-mod webhooks;
+pub(crate) mod webhooks;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -371,7 +371,7 @@ fn servers_with_the_same_port_get_ports_of_their_own_and_none_that_a_proxy_wants
 }
 
 #[test]
-fn what_cannot_run_is_reported_and_the_rest_runs() {
+fn a_server_that_cannot_run_is_reported_and_the_others_run() {
     let directory = tempfile::tempdir().unwrap();
     let text = server("image", "image: 'ghcr.io/a/b:1'")
         + &server("reference", "image: 'exec://true', toolConfigRef: {name: nope}")

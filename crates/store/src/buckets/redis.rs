@@ -10,13 +10,13 @@ use tokio::time::{Instant, timeout};
 
 use super::{Bucket, RateDecision};
 use crate::StoreError;
-use crate::redis::{Again, Options, Server, UnavailableError};
+use crate::redis::{Options, Retry, Server, UnavailableError};
 
 const SCRIPT: &str = include_str!("take.lua");
 /// How long a call waits for Redis, at most.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long Redis is not asked after it failed.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Buckets in Redis.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl RedisBuckets {
         for bucket in buckets {
             command.arg(bucket.limit.tokens()).arg(bucket.limit.micros());
         }
-        let answer = timeout(PATIENCE, self.server.run::<usize>(&command, Again::IfUnsent)).await;
+        let answer = timeout(PATIENCE, self.server.run::<usize>(&command, Retry::IfUnsent)).await;
         let answer = answer.unwrap_or(Err(StoreError::Unavailable(UnavailableError::Slow)));
         *self.failed() = match &answer {
             Err(StoreError::Unavailable(cause)) => Some((Instant::now(), cause.clone())),
@@ -59,7 +59,7 @@ impl RedisBuckets {
     }
 
     fn recent_failure(&self) -> Option<UnavailableError> {
-        self.failed().as_ref().filter(|(when, _)| when.elapsed() < PAUSE).map(|(_, cause)| cause.clone())
+        self.failed().as_ref().filter(|(when, _)| when.elapsed() < RETRY_DELAY).map(|(_, cause)| cause.clone())
     }
 
     fn failed(&self) -> std::sync::MutexGuard<'_, Option<(Instant, UnavailableError)>> {

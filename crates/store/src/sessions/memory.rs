@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_expired_is_reported_once_unless_its_id_was_opened_again() {
+    async fn an_expired_session_is_reported_once_unless_its_id_was_opened_again() {
         let memory = Memory::new(LIFE);
         used(&memory, 1);
         used(&memory, 2);

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::ledger::{Ended, Ledger, Owner, SessionLimits};
 use super::{Created, Prefix, texts};
-use crate::redis::{Again, Server};
+use crate::redis::{Retry, Server};
 use crate::session::normalised;
 use crate::{Session, StoreError};
 
@@ -73,7 +73,7 @@ impl Redis {
         let mut set = self.set(session, self.unused_time_to_live())?;
         set.arg("NX");
         // Not retried: the second attempt would find what the first one created.
-        let stored: bool = self.server.run(&set, Again::IfUnsent).await?;
+        let stored: bool = self.server.run(&set, Retry::IfUnsent).await?;
         if !stored {
             return Ok(Created::Existed);
         }
@@ -90,7 +90,7 @@ impl Redis {
         let mut get = cmd("GETEX");
         get.arg(self.prefix.key(&id));
         expiring(&mut get, self.time_to_live);
-        let found: Option<Vec<u8>> = self.server.run(&get, Again::Yes).await?;
+        let found: Option<Vec<u8>> = self.server.run(&get, Retry::Yes).await?;
         let Some(json) = found else {
             self.ledger().remove(&id, Instant::now());
             return Ok(None);
@@ -107,7 +107,7 @@ impl Redis {
     pub(super) async fn update(&self, session: &Session) -> Result<bool, StoreError> {
         let mut set = self.set(session, self.time_to_live)?;
         set.arg("XX");
-        let is_there = self.server.run(&set, Again::Yes).await?;
+        let is_there = self.server.run(&set, Retry::Yes).await?;
         self.ledger().update(&session.id, texts(session), (), Instant::now());
         Ok(is_there)
     }
@@ -117,7 +117,7 @@ impl Redis {
         self.ledger().remove(&id, Instant::now());
         let mut delete = cmd("DEL");
         delete.arg(self.prefix.key(&id));
-        self.server.run(&delete, Again::Yes).await
+        self.server.run(&delete, Retry::Yes).await
     }
 
     pub(super) fn evictions(&self) -> u64 {
@@ -139,7 +139,7 @@ impl Redis {
             let mut scan = cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(AT_ONCE);
             let keys: Vec<Vec<u8>>;
-            (cursor, keys) = self.server.run(&scan, Again::Yes).await?;
+            (cursor, keys) = self.server.run(&scan, Retry::Yes).await?;
             count += keys.len();
             if cursor == 0 {
                 return Ok(count);
@@ -179,7 +179,7 @@ impl Redis {
             let expected = one.expires.saturating_duration_since(now) + SLACK;
             evict.arg(u64::try_from(expected.as_millis()).unwrap_or(u64::MAX));
         }
-        self.server.run::<u64>(&evict, Again::Yes).await?;
+        self.server.run::<u64>(&evict, Retry::Yes).await?;
         Ok(())
     }
 

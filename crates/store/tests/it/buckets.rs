@@ -235,7 +235,7 @@ async fn a_server_that_does_not_answer_delays_one_call_only() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_told_apart() -> Result<()> {
+async fn a_wrong_password_is_an_error_of_its_own() -> Result<()> {
     let server = RedisServer::start().await?;
     let mut options = server.options.clone();
     options.password = Some("wrong".to_owned());

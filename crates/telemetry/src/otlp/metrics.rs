@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{Counter, Histogram, MeterProvider as _, UpDownCounter};
+use opentelemetry::metrics::{Counter, Histogram, Meter, MeterProvider as _, UpDownCounter};
 use opentelemetry_otlp::{ExporterBuildError, MetricExporter};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
@@ -24,9 +24,28 @@ pub struct ExportedMetrics {
     operation: Histogram<f64>,
     tool_calls: Counter<u64>,
     active: UpDownCounter<i64>,
+    rate_limits: RateLimitInstruments,
+    meter: Meter,
     flush: mpsc::Sender<oneshot::Sender<()>>,
     /// Kept for as long as there are instruments.
     _provider: SdkMeterProvider,
+}
+
+#[derive(Clone, Debug)]
+struct RateLimitInstruments {
+    decisions: Counter<u64>,
+    errors: Counter<u64>,
+    fail_open: Counter<u64>,
+    latency: Histogram<f64>,
+}
+
+/// The bounds of histograms, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds<'a> {
+    /// Those of requests.
+    pub requests: &'a [f64],
+    /// Those of the checks of rate limits.
+    pub rate_limits: &'a [f64],
 }
 
 /// One thing that is measured.
@@ -42,6 +61,14 @@ pub enum Measurement {
     ToolCall,
     /// A connection opened (1) or closed (-1).
     Active(i64),
+    /// Rate limits let a call pass or refused it.
+    RateLimitDecision,
+    /// How long that took, in seconds.
+    RateLimitCheck(f64),
+    /// Redis did not count a call.
+    RateLimitError,
+    /// A call passed without being counted.
+    RateLimitFailOpen,
 }
 
 /// Sends metrics, for as long as there are [`ExportedMetrics`].
@@ -60,10 +87,10 @@ struct SharedReader(Arc<ManualReader>);
 // === impl ExportedMetrics ===
 
 impl ExportedMetrics {
-    /// Metrics that are sent at an interval. Durations have these bounds, in seconds.
+    /// Metrics that are sent at an interval.
     pub fn new(
         collector: &Collector,
-        bounds: &[f64],
+        bounds: Bounds<'_>,
         interval: Duration,
     ) -> Result<(Self, MetricTask), ExporterBuildError> {
         let exporter = collector.metric_exporter()?;
@@ -72,8 +99,10 @@ impl ExportedMetrics {
             SdkMeterProvider::builder().with_resource(collector.resource.clone()).with_reader(reader.clone()).build();
         let meter = provider.meter(SCOPE);
         let seconds = |name: &'static str, about: &'static str| {
-            meter.f64_histogram(name).with_description(about).with_unit("s").with_boundaries(bounds.to_vec()).build()
+            let histogram = meter.f64_histogram(name).with_description(about).with_unit("s");
+            histogram.with_boundaries(bounds.requests.to_vec()).build()
         };
+        let rate_limits = RateLimitInstruments::new(&meter, bounds.rate_limits);
         let (flush, flushed) = mpsc::channel(1);
         let metrics = Self {
             requests: meter.u64_counter("toolhive_mcp_requests").with_description("MCP requests").build(),
@@ -84,6 +113,8 @@ impl ExportedMetrics {
                 .i64_up_down_counter("toolhive_mcp_active_connections")
                 .with_description("Requests in flight")
                 .build(),
+            rate_limits,
+            meter,
             flush,
             _provider: provider,
         };
@@ -98,7 +129,18 @@ impl ExportedMetrics {
             Measurement::Operation(seconds) => self.operation.record(seconds, attributes),
             Measurement::ToolCall => self.tool_calls.add(1, attributes),
             Measurement::Active(change) => self.active.add(change, attributes),
+            Measurement::RateLimitDecision => self.rate_limits.decisions.add(1, attributes),
+            Measurement::RateLimitCheck(seconds) => self.rate_limits.latency.record(seconds, attributes),
+            Measurement::RateLimitError => self.rate_limits.errors.add(1, attributes),
+            Measurement::RateLimitFailOpen => self.rate_limits.fail_open.add(1, attributes),
         }
+    }
+
+    /// Reads a number that only grows whenever metrics are sent.
+    pub fn observe(&self, name: &'static str, about: &'static str, read: impl Fn() -> u64 + Send + Sync + 'static) {
+        let counter = self.meter.u64_observable_counter(name).with_description(about);
+        // The meter keeps it.
+        let _kept = counter.with_callback(move |observer| observer.observe(read(), &[])).build();
     }
 
     /// Sends what was measured, for a bounded time.
@@ -112,6 +154,21 @@ impl ExportedMetrics {
         };
         if tokio::time::timeout(FLUSH, flushed).await.is_err() {
             tracing::warn!("last metrics lost: the collector did not accept them in time");
+        }
+    }
+}
+
+// === impl RateLimitInstruments ===
+
+impl RateLimitInstruments {
+    fn new(meter: &Meter, bounds: &[f64]) -> Self {
+        let counter = |name: &'static str, about: &'static str| meter.u64_counter(name).with_description(about).build();
+        let latency = meter.f64_histogram("toolhive_rate_limit_check_latency").with_unit("s");
+        Self {
+            decisions: counter("toolhive_rate_limit_decisions", "Calls that rate limits let pass or refused"),
+            errors: counter("toolhive_rate_limit_redis_errors", "Failures of Redis to count calls"),
+            fail_open: counter("toolhive_rate_limit_fail_open", "Calls that passed without being counted"),
+            latency: latency.with_description("Time of checking rate limits").with_boundaries(bounds.to_vec()).build(),
         }
     }
 }

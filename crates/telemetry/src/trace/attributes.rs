@@ -127,6 +127,8 @@ impl SpanFacts {
             ("network.transport", if self.is_stdio() { "pipe" } else { "tcp" }),
             ("network.protocol.name", if self.is_stdio() { "" } else { "http" }),
             ("network.protocol.version", self.http_version),
+            // As the original has it, which knows no other version of HTTP there.
+            ("mcp.backend.protocol.version", if self.transport == "sse" { "1.1" } else { "" }),
         ]);
         found.number("http.request.body.size", self.body_size as u64);
         found.number("client.port", self.client_port.into());

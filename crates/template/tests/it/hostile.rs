@@ -239,7 +239,7 @@ proptest! {
     }
 
     #[test]
-    fn what_json_encodes_from_json_decodes(text in "(?s).{0,50}", number in any::<f64>(), whole in any::<i64>()) {
+    fn to_json_and_from_json_are_inverse(text in "(?s).{0,50}", number in any::<f64>(), whole in any::<i64>()) {
         let number = if number.is_finite() { number } else { 0.5 };
         let data = json!({ "text": text, "list": [number, whole, null, { "a": true }] });
         let template = Template::parse("{{json .}} {{json (fromJson (json .))}}").unwrap();

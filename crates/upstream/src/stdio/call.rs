@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use skep_mcp::{Edit, Era, Eras, Id, Message, lines, splice};
+use skep_mcp::{Era, Eras, Id, Message};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::line::{Line, LineText, NewId};
 use super::logging;
-use super::upstream::{Line, StdioUpstream};
+use super::upstream::StdioUpstream;
 use crate::error::CallError;
 use crate::replies::{InFlight, PendingResponse, Response};
 use crate::upstream::{Server, SessionId, UpstreamState};
@@ -135,12 +136,11 @@ impl StdioUpstream {
             }
             let wire = state.new_id();
             let number = Id::number(wire);
-            let mut edits = vec![Edit::set(&["id"], &number)];
+            let mut ids: Vec<NewId> = vec![(&["id"], number.clone())];
             // Also where no client takes progress: the client's own token could be the number of another call.
             if token.is_some() {
-                edits.push(Edit::set(&["params", "_meta", "progressToken"], &number));
+                ids.push((&["params", "_meta", "progressToken"], number));
             }
-            let changed = splice::apply(message, &edits).map_err(|_| CallError::NotSent)?;
             let method = message.method().unwrap_or_default();
             // The proxy's own lists are of the server's era. Clients of the legacy era repeat nothing in headers.
             let is_learnt_from = method == "tools/list" && origin != Origin::Client(Era::Legacy);
@@ -161,8 +161,7 @@ impl StdioUpstream {
                 outcome,
             };
             state.waiting.insert(wire, pending);
-            let source = message.body().clone();
-            permit.send(Line { request: Some(wire), bytes: lines::frame(&changed), source });
+            permit.send(Line { request: Some(wire), text: LineText::of(message, ids) });
             Ok(Some(wire))
         })?;
         let call = |wire| Box::new(ForwardedCall { upstream: self.clone(), wire });

@@ -1,11 +1,12 @@
 //! Calls that clients cancel or abandon, and the cancellations that the server is sent at once.
 
 use bytes::Bytes;
-use skep_mcp::{Edit, Id, Message, lines, splice};
+use skep_mcp::{Id, Message};
 
 use super::call::PendingCall;
+use super::line::{Line, LineText, NewId};
 use super::server_requests::ServerRequest;
-use super::upstream::{Line, State, StdioUpstream};
+use super::upstream::{State, StdioUpstream};
 use crate::error::CallError;
 use crate::upstream::SessionId;
 
@@ -30,15 +31,13 @@ impl StdioUpstream {
         let Some((wire, (pending, unanswered))) = taken else { return Ok(()) };
         pending.settle(Err(CallError::Cancelled));
         self.refuse_abandoned(unanswered);
-        let number = Id::number(wire);
-        let mapped =
-            splice::apply(message, &[Edit::set(&["params", "requestId"], &number)]).map_err(|_| CallError::NotSent)?;
         // It may wait beside the queue, where there is no room for long reasons.
-        let is_short = mapped.body().len() <= REASON;
+        let is_short = message.body().len() <= REASON;
         self.enqueue_at_once(if is_short {
-            Line::without_response(lines::frame(&mapped), message.body().clone())
+            let ids: Vec<NewId> = vec![(&["params", "requestId"], Id::number(wire))];
+            Line { request: None, text: LineText::of(message, ids) }
         } else {
-            Line::without_response(cancellation(wire), Bytes::new())
+            Line::whole(cancellation(wire))
         });
         Ok(())
     }
@@ -61,7 +60,7 @@ impl StdioUpstream {
 
     /// Sends the server a message without waiting for a place in the queue.
     pub(super) fn send_at_once(&self, line: Bytes) {
-        self.enqueue_at_once(Line::without_response(line, Bytes::new()));
+        self.enqueue_at_once(Line::whole(line));
     }
 
     fn enqueue_at_once(&self, line: Line) {

@@ -11,10 +11,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use super::line::Line;
 use super::lines::{REPLIES, read, write};
 use super::log_level::level_name;
 use super::server_log::{LastLines, forward_log};
-use super::upstream::{Line, StdioUpstream};
+use super::upstream::StdioUpstream;
 use crate::upstream::{Server, UpstreamState};
 
 /// The delay before the first retry of a connection.

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use skep_mcp::lines::Responded;
 use skep_mcp::{Message, lines};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 
-use super::upstream::{Line, StdioUpstream};
+use super::line::Line;
+use super::upstream::StdioUpstream;
+use crate::error::CallError;
 
 /// How much is written at once, in bytes.
 const CHUNK: usize = 64 * 1024;
@@ -22,7 +25,8 @@ pub(super) async fn read(
 ) -> &'static str {
     loop {
         match next(stdout, reader).await {
-            Ok(Heard::Malformed(id)) => upstream.settle_malformed(id),
+            Ok(Heard::Malformed(id)) => upstream.settle_failed(id, CallError::Malformed),
+            Ok(Heard::TooLong { request, limit }) => upstream.settle_too_long(request, limit),
             Ok(Heard::Message(message)) => {
                 // The reader never waits for the writer: a server that writes and does not read would then wait for us, and we
                 // for it.
@@ -43,6 +47,11 @@ enum Heard {
     Message(Message),
     /// No message, but all that will ever come as the answer to a request.
     Malformed(u64),
+    /// A response that is too long, and to which request if that is known.
+    TooLong {
+        request: Option<u64>,
+        limit: usize,
+    },
 }
 
 /// The next message. Malformed lines are skipped, unless they answer a call in flight.
@@ -71,7 +80,15 @@ async fn next(stdout: &mut (impl AsyncRead + Unpin), reader: &mut lines::Reader)
                 Ok(_) => {}
                 Err(_) => return Err("its output broke"),
             },
-            Err(too_long) => tracing::warn!(%too_long, "skipping a message of the server that is too long"),
+            Err(too_long) => {
+                tracing::warn!(%too_long, "skipping a message of the server that is too long");
+                let limit = too_long.limit;
+                match too_long.responded() {
+                    Responded::Request(id) => return Ok(Heard::TooLong { request: Some(id), limit }),
+                    Responded::Unknown => return Ok(Heard::TooLong { request: None, limit }),
+                    Responded::None => {}
+                }
+            }
         }
     }
 }
@@ -83,20 +100,20 @@ pub(super) async fn write(
     replied: &mut mpsc::Receiver<Bytes>,
 ) -> &'static str {
     let mut buffer = BytesMut::new();
-    // What the lines that are written now are made of, which is counted until they are.
-    let mut sources = Vec::new();
+    // The lines that are written now, which are counted until they are.
+    let mut written = Vec::new();
+    let mut next = None;
     loop {
-        sources.clear();
-        let first = tokio::select! {
-            biased;
-            Some(reply) = replied.recv() => reply,
-            next = queued.recv() => match next {
-                Some(line) if upstream.is_wanted(&line) => {
-                    sources.push(line.source);
-                    line.bytes
-                }
-                Some(_) => Bytes::new(),
-                None => return "its queue was closed",
+        written.clear();
+        let first = match next.take() {
+            Some(line) => render(upstream, line, &mut written),
+            None => tokio::select! {
+                biased;
+                Some(reply) = replied.recv() => reply,
+                next = queued.recv() => match next {
+                    Some(line) => render(upstream, line, &mut written),
+                    None => return "its queue was closed",
+                },
             },
         };
         // One write for as much as waits; a single message is written as it is.
@@ -106,8 +123,7 @@ pub(super) async fn write(
             buffer = BytesMut::new();
         }
         for line in upstream.urgent() {
-            buffer.extend_from_slice(&line.bytes);
-            sources.push(line.source);
+            buffer.extend_from_slice(&render(upstream, line, &mut written));
         }
         if !buffer.is_empty() {
             buffer.extend_from_slice(&first);
@@ -115,14 +131,16 @@ pub(super) async fn write(
         while first.len() + buffer.len() < CHUNK
             && let Ok(more) = queued.try_recv()
         {
-            if !upstream.is_wanted(&more) {
-                continue;
+            if more.len() > CHUNK {
+                // It is not copied once more for this.
+                next = Some(more);
+                break;
             }
+            let more = render(upstream, more, &mut written);
             if buffer.is_empty() {
                 buffer.extend_from_slice(&first);
             }
-            buffer.extend_from_slice(&more.bytes);
-            sources.push(more.source);
+            buffer.extend_from_slice(&more);
         }
         let bytes = if buffer.is_empty() { first.as_ref() } else { buffer.as_ref() };
         if !bytes.is_empty()
@@ -131,6 +149,22 @@ pub(super) async fn write(
             return why;
         }
     }
+}
+
+/// The bytes of a line whose turn has come. None if it is not to be sent any more.
+fn render(upstream: &StdioUpstream, line: Line, written: &mut Vec<Line>) -> Bytes {
+    if !upstream.is_wanted(&line) {
+        return Bytes::new();
+    }
+    let Some(bytes) = line.render() else {
+        tracing::error!("dropping a message that cannot be written as a line");
+        if let Some(wire) = line.request {
+            upstream.settle_failed(wire, CallError::NotSent);
+        }
+        return Bytes::new();
+    };
+    written.push(line);
+    bytes
 }
 
 async fn send(stdin: &mut (impl tokio::io::AsyncWrite + Unpin), bytes: &[u8]) -> Result<(), &'static str> {

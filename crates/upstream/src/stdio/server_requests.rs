@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use skep_mcp::{Edit, Id, Message, answer, lines, splice};
+use skep_mcp::{Edit, Id, Message, answer, splice};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::capabilities::RelayError;
+use super::line::LineText;
 use super::upstream::{State, StdioUpstream};
 use crate::error::CallError;
 use crate::upstream::SessionId;
@@ -147,14 +148,13 @@ impl StdioUpstream {
             tracing::debug!("dropping a response to no request of the server");
             return Ok(());
         };
-        let restored = splice::apply(message, &[Edit::set(&["id"], &id)]).map_err(|_| CallError::NotSent)?;
-        self.send_line(message.body(), || {
+        self.send_line(|| {
             self.with(|state| {
                 // It may have been withdrawn while there was no room.
                 asked(state)?;
                 state.asked.remove(&number?);
                 state.known(session?).answered = Some(Instant::now());
-                Some(lines::frame(&restored))
+                Some(LineText::of(message, vec![(&["id"], id)]))
             })
         })
         .await

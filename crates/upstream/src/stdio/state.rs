@@ -39,13 +39,13 @@ impl StdioUpstream {
 
     /// A upstream to a server that was initialized, and the queue of what it would be sent.
     #[cfg(test)]
-    pub(super) fn with_server() -> (Arc<Self>, tokio::sync::mpsc::Receiver<super::upstream::Line>) {
+    pub(super) fn with_server() -> (Arc<Self>, tokio::sync::mpsc::Receiver<super::line::Line>) {
         Self::with_server_of(Era::Legacy)
     }
 
     /// The same with a server of this era.
     #[cfg(test)]
-    pub(super) fn with_server_of(era: Era) -> (Arc<Self>, tokio::sync::mpsc::Receiver<super::upstream::Line>) {
+    pub(super) fn with_server_of(era: Era) -> (Arc<Self>, tokio::sync::mpsc::Receiver<super::line::Line>) {
         let (upstream, queued) = Self::new();
         upstream.set_upstream_state(UpstreamState::ready(era));
         (upstream, queued)

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use skep_mcp::{Edit, Kind, Message, lines, splice};
+use skep_mcp::{Edit, Kind, Message, splice};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::call::PendingCall;
 use super::handshake::Handshake;
+use super::line::{Line, LineText};
 use super::routing::AbandonedCalls;
 use super::server_requests::ServerRequest;
 use super::session::Session;
@@ -35,16 +36,6 @@ pub struct StdioUpstream {
     /// Whether the server can take requests. Changed under the lock of the state.
     pub(super) upstream_state: watch::Sender<UpstreamState>,
     pub(super) queue: mpsc::Sender<Line>,
-}
-
-/// A line on its way to the server.
-#[derive(Debug)]
-pub(super) struct Line {
-    /// The request in it, if it is one: it may be cancelled before its turn comes.
-    pub(super) request: Option<u64>,
-    pub(super) bytes: Bytes,
-    /// The body that it was made of, which the memory budget counts until the line is written.
-    pub(super) source: Bytes,
 }
 
 #[derive(Debug, Default)]
@@ -105,17 +96,13 @@ impl StdioUpstream {
             (_, Some("notifications/cancelled")) => self.cancel(message, session),
             // The server was initialized by the proxy, once for all.
             (_, Some("notifications/initialized")) => Ok(()),
-            _ => self.send_line(message.body(), || Some(lines::frame(message))).await,
+            _ => self.send_line(|| Some(LineText::of(message, Vec::new()))).await,
         }
     }
 
     /// Sends a line that has no response. The line is made when there is room for it: a client may leave before, and then nothing
-    /// is said and nothing has changed. Its source is the counted body that the line is made of.
-    pub(super) async fn send_line(
-        &self,
-        source: &Bytes,
-        line: impl FnOnce() -> Option<Bytes>,
-    ) -> Result<(), CallError> {
+    /// is said and nothing has changed.
+    pub(super) async fn send_line(&self, line: impl FnOnce() -> Option<LineText>) -> Result<(), CallError> {
         self.ready().await.map_err(|_unavailable| CallError::NotSent)?;
         let permit = self.queue.reserve().await.map_err(|_closed| CallError::NotSent)?;
         let Some(line) = line() else { return Ok(()) };
@@ -123,14 +110,14 @@ impl StdioUpstream {
             if !self.is_ready() {
                 return Err(CallError::NotSent);
             }
-            permit.send(Line::without_response(line, source.clone()));
+            permit.send(Line { request: None, text: line });
             Ok(())
         })
     }
 
     /// Sends a line of the handshake.
     pub(super) async fn send_in_handshake(&self, line: Bytes) {
-        let _closed = self.queue.send(Line::without_response(line, Bytes::new())).await;
+        let _closed = self.queue.send(Line::whole(line)).await;
     }
 
     /// Takes a message of the server to whom it concerns. Returns the proxy's own response to it, if there is one.
@@ -227,14 +214,23 @@ impl StdioUpstream {
         pending.settle(restored.map(Box::new).map_err(|_malformed| CallError::Malformed));
     }
 
-    /// A malformed response of the server: there will be no other one.
-    pub(super) fn settle_malformed(&self, wire: u64) {
+    /// A response of the server that was too long to be read, and what it responds to if that is known.
+    pub(super) fn settle_too_long(&self, wire: Option<u64>, limit: usize) {
+        let Some(wire) = wire.or_else(|| self.with(|state| state.only_sent())) else {
+            tracing::warn!("a call whose response was too long is not known: it waits for its timeout");
+            return;
+        };
+        self.settle_failed(wire, CallError::TooLarge { limit });
+    }
+
+    /// A call fails: there will be no response to it, or no other one.
+    pub(super) fn settle_failed(&self, wire: u64, error: CallError) {
         let pending = self.with(|state| {
             state.left.remove(wire);
             state.waiting.remove(&wire)
         });
         if let Some(pending) = pending {
-            pending.settle(Err(CallError::Malformed));
+            pending.settle(Err(error));
         }
     }
 
@@ -244,21 +240,21 @@ impl StdioUpstream {
     }
 }
 
-// === impl Line ===
-
-impl Line {
-    /// One without a response.
-    pub(super) fn without_response(bytes: Bytes, source: Bytes) -> Self {
-        Self { request: None, bytes, source }
-    }
-}
-
 // === impl State ===
 
 impl State {
     pub(super) fn new_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
+    }
+
+    /// The only call that the server works on. None if there are others, here or at another proxy, or if a client left one that may still
+    /// be answered.
+    fn only_sent(&self) -> Option<u64> {
+        let mut sent = self.waiting.iter().filter(|(_, pending)| pending.is_sent);
+        let (wire, _) = sent.next()?;
+        let is_only = sent.next().is_none() && self.left.lately().next().is_none() && !self.is_shared();
+        is_only.then_some(*wire)
     }
 
     /// Whether another proxy may be connected to the server.

@@ -70,6 +70,10 @@ impl Server {
                 let body = collect(body, BODY).await.unwrap_or_default();
                 let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
                 let got = Got { method: parts.method, uri: parts.uri, headers: parts.headers, body };
+                // What does not wait for a cancellation is here before it.
+                if got.what() == "notifications/cancelled" {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
                 let response = respond(&got);
                 seen.send_modify(|all| all.push(got));
                 response

@@ -27,8 +27,12 @@ pub(super) fn distinct<T>(taken: &BTreeMap<Box<str>, T>, name: &str, backend: &s
 
 /// The start of a name, and a mark at its end.
 fn marked(name: &str, mark: &str) -> String {
-    let kept = name.floor_char_boundary(LONGEST - 1 - DIGITS);
-    format!("{}_{mark}", name.get(..kept).unwrap_or(name))
+    format!("{}_{mark}", kept(name))
+}
+
+/// How much of the start of a name is kept however long the name is.
+pub(super) fn kept(name: &str) -> &str {
+    name.get(..name.floor_char_boundary(LONGEST - 1 - DIGITS)).unwrap_or(name)
 }
 
 fn digest(text: &str) -> String {

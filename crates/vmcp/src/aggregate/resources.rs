@@ -1,7 +1,7 @@
 //! The resources and templates of all backends. URIs stay as they are. Where two backends have the same one, it is that of the first in
 //! the order of names; the others are offered under a scheme that names the backend, as `docs+file:///readme`, so that each can be read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use skep_mcp::list::{Change, Element, List};
@@ -13,15 +13,23 @@ use crate::catalogue::{Catalogue, Item};
 /// What every scheme begins with that names a backend whose own name cannot begin one.
 const LETTER: &str = "b";
 
+/// What of a backend is offered under a scheme that names it, by the backend's own URIs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Renamed {
+    resources: BTreeSet<Box<str>>,
+    templates: BTreeSet<Box<str>>,
+    /// What stands in front of these.
+    prefix: String,
+}
+
 /// Adds the resources and templates of all backends.
 pub(super) fn add(view: &mut View, catalogues: &BTreeMap<BackendName, Arc<Catalogue>>) {
-    let View { resources, templates, conflicts, .. } = view;
     for (backend, catalogue) in catalogues {
         for item in &catalogue.resources {
-            insert(resources, conflicts, List::Resources, backend, item);
+            insert(view, List::Resources, backend, item);
         }
         for item in &catalogue.templates {
-            insert(templates, conflicts, List::ResourceTemplates, backend, item);
+            insert(view, List::ResourceTemplates, backend, item);
         }
     }
 }
@@ -34,45 +42,48 @@ pub(super) fn of_template(templates: &BTreeMap<Box<str>, Route>, uri: &str) -> O
     Some((route.backend.clone(), uri.strip_prefix(prefix).unwrap_or(uri).into()))
 }
 
-/// The URI by which clients know a resource of a backend that is made of a template shown under another name.
-pub(super) fn shown_by_template(templates: &BTreeMap<Box<str>, Route>, backend: &str, uri: &str) -> Option<String> {
-    let is_of = |route: &Route| &*route.backend == backend && matches(&route.original, uri);
-    let (shown, route) = templates.iter().find(|(_, route)| is_of(route))?;
-    let prefix = shown.strip_suffix(&*route.original).filter(|prefix| !prefix.is_empty())?;
-    Some(format!("{prefix}{uri}"))
-}
-
-fn insert(
-    routes: &mut BTreeMap<Box<str>, Route>,
-    conflicts: &mut Vec<Conflict>,
-    list: List,
-    backend: &BackendName,
-    item: &Item,
-) {
-    let mut key = item.name.clone();
-    let mut shown = Some(item.raw.clone());
-    if let Some(other) = routes.get(&key) {
-        let what = if list == List::Resources { "resource" } else { "resource template" };
-        let backends = vec![other.backend.clone(), backend.clone()];
-        key = format!("{}+{key}", scheme(backend)).into();
-        let outcome = if routes.contains_key(&key) { Outcome::Dropped } else { Outcome::Renamed };
-        conflicts.push(Conflict { what, name: item.name.clone(), backends, outcome });
-        if outcome == Outcome::Dropped {
-            return;
-        }
-        let change = Change { name: Some(key.clone().into_string()), ..Change::default() };
-        let element = Element::parse(list, &item.raw);
-        shown = element.and_then(|element| element.changed(list, change)).ok().map(Into::into);
+fn insert(view: &mut View, list: List, backend: &BackendName, item: &Item) {
+    let View { resources, templates, conflicts, renamed, .. } = view;
+    let (routes, what) =
+        if list == List::Resources { (resources, "resource") } else { (templates, "resource template") };
+    let Some(other) = routes.get(&item.name) else {
+        let route = Route { backend: backend.clone(), original: item.name.clone(), shown: item.raw.clone() };
+        routes.insert(item.name.clone(), route);
+        return;
+    };
+    let backends = vec![other.backend.clone(), backend.clone()];
+    let prefix = prefix(backend);
+    let key: Box<str> = format!("{prefix}{}", item.name).into();
+    let outcome = if routes.contains_key(&key) { Outcome::Dropped } else { Outcome::Renamed };
+    conflicts.push(Conflict { what, name: item.name.clone(), backends, outcome });
+    if outcome == Outcome::Dropped {
+        return;
     }
-    let Some(shown) = shown else { return };
-    routes.insert(key, Route { backend: backend.clone(), original: item.name.clone(), shown });
+    let change = Change { name: Some(key.clone().into_string()), ..Change::default() };
+    let element = Element::parse(list, &item.raw);
+    let Ok(shown) = element.and_then(|element| element.changed(list, change)) else { return };
+    routes.insert(key, Route { backend: backend.clone(), original: item.name.clone(), shown: shown.into() });
+    let renamed = renamed.entry(backend.clone()).or_default();
+    renamed.prefix = prefix;
+    let uris = if list == List::Resources { &mut renamed.resources } else { &mut renamed.templates };
+    uris.insert(item.name.clone());
 }
 
-/// What names a backend in a scheme, which begins with a letter.
-fn scheme(backend: &str) -> String {
+/// What stands in front of the URIs of a backend that another one has as well: a scheme that names it, and begins with a letter.
+fn prefix(backend: &str) -> String {
     if backend.starts_with(|first: char| first.is_ascii_alphabetic()) {
-        backend.to_owned()
+        format!("{backend}+")
     } else {
-        format!("{LETTER}{backend}")
+        format!("{LETTER}{backend}+")
+    }
+}
+
+// === impl Renamed ===
+
+impl Renamed {
+    /// The URI by which clients know a resource, if it was renamed or is made of a template that was.
+    pub(super) fn shown(&self, uri: &str) -> Option<String> {
+        let is_renamed = self.resources.contains(uri) || self.templates.iter().any(|template| matches(template, uri));
+        is_renamed.then(|| format!("{}{uri}", self.prefix))
     }
 }

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use skep_api::kinds::ToolOverride;
 use skep_api::virtual_config::{Aggregation, ConflictResolution, ToolVisibility, WorkloadTools};
+use skep_mcp::list::List;
+
+use super::names::kept;
 
 /// What is put in front of a name unless the configuration says otherwise.
 const PREFIX: &str = "{workload}_";
@@ -89,6 +92,15 @@ impl Rules {
             None => self.hides_others,
             Some(rules) => rules.hides_all || !rules.filter.is_empty() && !rules.filter.contains(name),
         }
+    }
+
+    /// Whether a backend of which nothing is known yet may turn out to have what another one has by this name. Then it would be wrong to call that.
+    pub(crate) fn may_claim(&self, backend: &str, list: List, name: &str, owner: &str) -> bool {
+        if matches!(list, List::Resources | List::ResourceTemplates) {
+            return backend < owner;
+        }
+        let place = |backend: &str| self.rank(backend).unwrap_or(usize::MAX);
+        place(backend) < place(owner) || name.starts_with(kept(&self.prefixed(backend, "")))
     }
 
     /// The place of a backend in the order of priority; the first is 0.

@@ -97,7 +97,9 @@ fn insert(view: &mut View, name: String, tool: &Resolved<'_>) {
     };
     let Some(shown) = shown(tool, &name) else { return };
     let route = Route { backend: tool.backend.clone(), original: tool.item.name.clone(), shown };
-    view.tools.insert(name.into(), ToolRoute { route, is_hidden: tool.is_hidden });
+    let name: Box<str> = name.into();
+    view.names.entry(tool.backend.clone()).or_default().insert(tool.item.name.clone(), name.clone());
+    view.tools.insert(name, ToolRoute { route, is_hidden: tool.is_hidden });
 }
 
 fn report(view: &mut View, name: &str, tools: &[&Resolved<'_>], outcome: Outcome) {

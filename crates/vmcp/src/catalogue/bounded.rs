@@ -28,6 +28,13 @@ pub(crate) struct Limits {
     pub(crate) per_owner: usize,
 }
 
+impl Limits {
+    /// So much, of which one owner may have half.
+    pub(crate) const fn of_total(total: usize) -> Self {
+        Self { total, per_owner: total / 2 }
+    }
+}
+
 /// Values by key. What has no owner neither counts nor is evicted.
 #[derive(Debug)]
 pub(crate) struct Bounded<K, V> {

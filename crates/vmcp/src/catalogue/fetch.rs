@@ -2,14 +2,17 @@
 //! speaks: the bridge translates.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::json;
 use skep_mcp::list::{self, List};
 use skep_mcp::{Era, Kind, Message, answer, era, value};
+use skep_net::Budget;
+use skep_net::budget::{Purpose, Reservation};
+use skep_proxy::capacity::Caches;
 use skep_upstream::{Call, CallError, ClientContext, Upstream};
 use tokio::time::Instant;
 
@@ -46,8 +49,14 @@ pub enum FetchError {
     TooMuch,
 }
 
+/// What is fetched at the same time, of all backends.
+static FETCHED: LazyLock<Budget> = LazyLock::new(|| Budget::new(Caches::of_process().fetches));
+
 /// Where a fetch is sent.
 struct Fetcher<'a> {
+    budget: &'a Budget,
+    /// What is kept of it until it is complete.
+    held: Mutex<Reservation>,
     upstream: &'a Arc<dyn Upstream>,
     client: &'a ClientContext,
     /// When each response must be complete.
@@ -63,8 +72,19 @@ pub async fn fetch(
     client: &ClientContext,
     timeout: Duration,
 ) -> Result<Catalogue, FetchError> {
+    fetch_within(&FETCHED, upstream, client, timeout).await
+}
+
+/// The same within a budget.
+pub async fn fetch_within(
+    budget: &Budget,
+    upstream: &Arc<dyn Upstream>,
+    client: &ClientContext,
+    timeout: Duration,
+) -> Result<Catalogue, FetchError> {
+    let held = Mutex::new(budget.reservation(Purpose::Response));
     let (items, bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let fetcher = Fetcher { upstream, client, until: Instant::now() + timeout, items, bytes };
+    let fetcher = Fetcher { budget, held, upstream, client, until: Instant::now() + timeout, items, bytes };
     let discovered = fetcher.request("server/discover", None).await?;
     let result = discovered.result().ok_or(FetchError::Malformed("server/discover"))?;
     let has = |path: &[&str]| value::find(result, path).is_some_and(|found| found.starts_with('{'));
@@ -150,7 +170,11 @@ impl Fetcher<'_> {
         let (count, size) = new.fold((0, 0), |(count, size), item| (count + 1, size + item.raw.len()));
         let items = self.items.fetch_add(count, Ordering::Relaxed) + count;
         let bytes = self.bytes.fetch_add(size, Ordering::Relaxed) + size;
-        if items > ITEMS || bytes > BYTES { Err(FetchError::TooMuch) } else { Ok(()) }
+        if items > ITEMS || bytes > BYTES {
+            return Err(FetchError::TooMuch);
+        }
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.grow(size).map_err(|over| FetchError::Call(CallError::Busy(over.to_string().into())))
     }
 
     async fn request(&self, method: &'static str, cursor: Option<&str>) -> Result<Message, FetchError> {
@@ -160,7 +184,7 @@ impl Fetcher<'_> {
         }
         let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let request = Message::parse(request.to_string().into()).map_err(|_never| FetchError::Malformed(method))?;
-        let call = Call { client: self.client.clone(), ..Call::new(request, Era::Modern) };
+        let call = Call { client: self.client.clone(), budget: self.budget.clone(), ..Call::new(request, Era::Modern) };
         let responded = async {
             let mut replies = self.upstream.clone().call(call).await?;
             replies.response.response().await

@@ -3,15 +3,14 @@
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
+use skep_proxy::capacity::Caches;
 
 use super::bounded::{Bounded, Limits, Owner};
 use super::{Catalogue, Item};
 
-/// How many bytes the catalogues of clients may have: one owner may have the largest that a backend may offer.
-const LIMITS: Limits = Limits { total: 64 * 1024 * 1024, per_owner: 32 * 1024 * 1024 };
-
 /// The catalogues of this process.
-static OF_PROCESS: LazyLock<Arc<Catalogues>> = LazyLock::new(|| Arc::new(Catalogues::within(LIMITS)));
+static OF_PROCESS: LazyLock<Arc<Catalogues>> =
+    LazyLock::new(|| Arc::new(Catalogues::within(Limits::of_total(Caches::of_process().catalogues))));
 
 /// What tells a catalogue from any other: a digest of what it offers.
 pub(crate) type Digest = [u8; 32];

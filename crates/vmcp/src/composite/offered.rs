@@ -7,7 +7,7 @@ use skep_api::kinds::ToolAnnotations;
 
 use super::definition::{CompositeTool, CompositeTools, Output, Property};
 use super::output;
-use crate::aggregate::{Route, View};
+use crate::aggregate::{BackendName, Route, View};
 
 /// What the tools of a composite tool do, at the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,28 +22,26 @@ struct Effects {
 impl CompositeTools {
     /// Those that can be run in a view, as clients see them. One that has the name of another tool, or claims to be safer than what it calls, is
     /// left out.
-    pub(crate) fn shown(&self, view: &View) -> Vec<(&str, Arc<str>)> {
+    pub(crate) fn shown(&self, view: &View) -> Vec<(&Arc<CompositeTool>, Arc<str>)> {
         let usable = self.iter().filter_map(|tool| {
             if view.tool(&tool.name).is_some() {
                 tracing::warn!(tool = tool.name, "composite tool left out: a backend has a tool of that name");
                 return None;
             }
-            let shown = tool.shown(view)?;
-            Some((tool.name.as_str(), shown))
+            Some((tool, tool.shown(view)?))
         });
         usable.collect()
-    }
-
-    /// The tool that a client of this view calls by a name.
-    pub(crate) fn usable(&self, name: &str, view: &View) -> Option<&Arc<CompositeTool>> {
-        let tool = self.get(name).filter(|_| view.tool(name).is_none())?;
-        tool.shown(view).map(|_| tool)
     }
 }
 
 // === impl CompositeTool ===
 
 impl CompositeTool {
+    /// The backends of the tools that it calls in a view.
+    pub(crate) fn backends<'a>(&'a self, view: &'a View) -> impl Iterator<Item = &'a BackendName> {
+        self.called().filter_map(|tool| view.tool_of_step(tool)).map(|(_, route)| &route.backend)
+    }
+
     /// It as JSON. Nothing if a tool that it calls does not exist in the view.
     fn shown(&self, view: &View) -> Option<Arc<str>> {
         let routes: Option<Vec<&Route>> =

@@ -12,9 +12,10 @@ use skep_auth::aws::sigv4::Scope;
 use skep_auth::aws::sts::{Sts, StsOptions};
 use skep_auth::aws::{RoleMapping, Roles};
 use skep_auth::token_exchange::{ExchangeOptions, TokenExchange};
-use skep_auth::{Secret, read_ca_bundle};
+use skep_auth::{CacheSize, Secret, read_ca_bundle};
 use skep_net::Addresses;
 use skep_plan::virtual_server::{ALLOW_PRIVATE, DISCOVERED, UNRESOLVED};
+use skep_proxy::capacity::Caches;
 use skep_upstream::http::Transport;
 
 use super::Config;
@@ -221,6 +222,7 @@ fn exchange(given: &TokenExchangeStrategy, place: Where<'_>) -> Result<ExchangeO
         scopes: given.scopes.clone(),
         subject_token_type: given.subject_token_type.clone().unwrap_or_default(),
         addresses: place.addresses,
+        cache: CacheSize(Caches::of_process().credentials),
     })
 }
 
@@ -245,6 +247,7 @@ fn aws(given: &AwsStsStrategy, place: Where<'_>) -> Result<Strategy, String> {
         duration: given.session_duration.unwrap_or_default(),
         session_name_claim: text(&given.session_name_claim),
         addresses: place.addresses,
+        cache: CacheSize(Caches::of_process().credentials),
     };
     let service = given.service.clone().filter(|service| !service.is_empty());
     let scope = Scope { region: given.region.clone(), service: service.unwrap_or_else(|| AWS_SERVICE.to_owned()) };

@@ -68,6 +68,9 @@ impl Config {
         }
         config.audit_config = document.audit.as_ref().map(|audit| audit_config(audit, self.name()));
         config.telemetry_config = document.telemetry.as_ref().map(|telemetry| telemetry_config(telemetry, self.name()));
+        if let Some(webhooks) = &document.webhooks {
+            (config.mutating_webhooks, config.validating_webhooks) = skep_plan::virtual_config::webhooks(webhooks);
+        }
         config.rate_limit_config = document.rate_limiting.as_ref().map(skep_plan::rate_limits::document);
         let storage = document.session_storage.as_ref();
         if let Some(storage) = storage.filter(|storage| storage.provider == StorageProvider::Redis) {

@@ -272,3 +272,63 @@ fn what_a_member_says_counts_where_backends_are_discovered() {
         assert_eq!(chosen(&outgoing, Err(broken.clone())), expected, "{outgoing}");
     }
 }
+
+#[test]
+fn webhooks_are_those_of_any_proxy() {
+    const WEBHOOKS: &str = r"
+webhooks:
+  mutating:
+    - {name: change, url: 'https://h.example/m', failurePolicy: ignore}
+  validating:
+    - name: review
+      url: https://h.example/v
+      timeout: 2s
+      hmacSecretRef: /keys/hmac
+      tlsConfig: {caBundlePath: /keys/ca.crt, clientCertPath: /keys/tls.crt, clientKeyPath: /keys/tls.key}
+";
+    let text = format!("{SMALLEST}{WEBHOOKS}");
+    let config = Config::from_yaml(&text).unwrap();
+    let run_config = config.run_config("127.0.0.1", 1, &mut BTreeMap::new()).unwrap();
+    let expected = r#"{
+        "mutating_webhooks": [{"name": "change", "url": "https://h.example/m", "timeout": 0, "failure_policy": "ignore"}],
+        "validating_webhooks": [{"name": "review", "url": "https://h.example/v", "timeout": 2000000000, "failure_policy": "fail",
+            "hmac_secret_ref": "/keys/hmac", "tls_config": {"ca_bundle_path": "/keys/ca.crt", "client_cert_path": "/keys/tls.crt",
+            "client_key_path": "/keys/tls.key"}}]
+    }"#;
+    let expected = skep_runconfig::RunConfig::from_slice(expected.as_bytes()).unwrap();
+    assert_eq!(run_config.mutating_webhooks, expected.mutating_webhooks);
+    assert_eq!(run_config.validating_webhooks, expected.validating_webhooks);
+    for (from, to, problem) in [
+        ("timeout: 2s", "tiemout: 2s", "webhooks.validating[0].tiemout"),
+        (
+            "timeout: 2s",
+            "timeout: 31s",
+            "webhooks.validating[0].timeout: `31s` is out of bounds; choose from 1s to 30s",
+        ),
+        (
+            "https://h.example/v",
+            "http://h.example/v",
+            "webhooks.validating[0].url: `http://h.example/v` must begin with",
+        ),
+        ("/keys/ca.crt", "ca.crt", "webhooks.validating[0].tlsConfig.caBundlePath: it must be an absolute path"),
+        (
+            ", clientKeyPath: /keys/tls.key",
+            "",
+            "webhooks.validating[0].tlsConfig: a certificate and its key go together",
+        ),
+        ("/keys/hmac", "''", "webhooks.validating[0].hmacSecretRef: it is empty"),
+        (
+            "failurePolicy: ignore",
+            "failurePolicy: maybe",
+            "failed to parse YAML: not of the expected shape: unknown variant `maybe`",
+        ),
+    ] {
+        assert!(WEBHOOKS.contains(from), "{from}");
+        let found = problems(|_| text.replace(from, to));
+        assert!(found.len() == 1 && found[0].starts_with(problem), "{to}: {found:?}");
+    }
+    assert_eq!(
+        problems(|text| format!("{text}webhooks: {{}}")),
+        ["webhooks: there is no webhook; put at least one into validating or mutating"]
+    );
+}

@@ -11,7 +11,6 @@ use super::state::{BackendHealth, Finding};
 use crate::backend::Backend;
 use crate::catalogue::fetch;
 use crate::credentials::Strategy;
-use crate::offer::Viewer;
 use crate::pages::revision;
 
 /// A backend that takes longer for a check is degraded.
@@ -70,22 +69,22 @@ impl Reported {
     }
 }
 
-/// A check is a fetch of what the backend offers. Where that is the same for all clients, it is the refresh of their catalogue.
-/// One that is called in the name of clients is checked without credentials: that it refuses them says that it is there.
+/// A check is a request of what the backend offers. Where that is the same for all clients, it is the refresh of their catalogue, or joins the
+/// one in flight; one that fails says nothing about what is offered, and the last good catalogue stays. A backend that is called in the name
+/// of clients is checked without credentials: that it refuses them says that it is there.
 async fn check(backend: &Arc<Backend>, settings: MonitorSettings, permit: &Permit) {
     let started = Instant::now();
-    let client = ClientContext::default();
-    let fetched = fetch(&backend.checked, &client, settings.timeout).await;
+    let fetched = if backend.spec.strategy.is_of_client() {
+        fetch(&backend.checked, &ClientContext::default(), settings.timeout).await.map(drop)
+    } else {
+        backend.offers.check(backend, settings.timeout).await
+    };
     let is_slow = started.elapsed() > SLOW;
     let is_configured = !matches!(backend.spec.strategy, Strategy::None);
     let finding = Finding::of(&fetched, is_slow, is_configured);
     if backend.health.settle(finding, permit, settings.threshold) {
         let health = backend.health.known().health.as_str();
         tracing::info!(backend = &*backend.spec.name, health, "backend health changed");
-    }
-    // One that failed says nothing about what is offered, and the last good catalogue stays.
-    if fetched.is_ok() && !backend.spec.strategy.is_of_client() {
-        backend.offers.take(Viewer::Anyone, fetched);
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
+use skep_proxy::capacity::Caches;
 use skep_workload::backoff::Backoff;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -21,8 +22,6 @@ use crate::metrics::VirtualMetrics;
 
 /// How many texts are embedded before the index is read again.
 const ROUND: usize = 4096;
-/// How many bytes of vectors are kept of tools that are gone, and of those that are not.
-const KEPT_BYTES: usize = 64 * 1024 * 1024;
 /// How long after a failure the service is called again, at first.
 const RETRY: Duration = Duration::from_secs(1);
 /// How often it is found out whether the service has another model.
@@ -51,7 +50,8 @@ struct State {
     is_failing: bool,
 }
 
-/// Vectors by what they were computed from. Those that were used longest ago are forgotten.
+/// Vectors by what they were computed from, of tools that are gone and of those that are not. Those that were used longest ago are
+/// forgotten.
 #[derive(Debug, Default)]
 struct KeptVectors {
     vectors: BTreeMap<[u8; 32], (u64, Vector)>,
@@ -302,7 +302,7 @@ impl KeptVectors {
             self.order.remove(&before);
         }
         self.order.insert(self.count, key);
-        while self.bytes > KEPT_BYTES
+        while self.bytes > Caches::of_process().vectors
             && let Some((_, oldest)) = self.order.pop_first()
         {
             let removed = self.vectors.remove(&oldest);

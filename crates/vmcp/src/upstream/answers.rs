@@ -1,7 +1,7 @@
 //! What a virtual server answers by itself.
 
 use serde_json::json;
-use skep_mcp::{Edit, Era, Id, Message, Raw, answer, era, splice, value};
+use skep_mcp::{Edit, Era, Message, Raw, answer, era, splice, value};
 use skep_upstream::{Call, CallError, Replies};
 
 use super::ServerInfo;
@@ -22,11 +22,11 @@ pub(super) fn respond(call: &Call, result: &Raw<'_>) -> Result<Replies, CallErro
 
 /// A response with an error.
 pub(super) fn refuse(call: &Call, code: i64, text: &str) -> Result<Replies, CallError> {
-    error(call.message.id().as_ref(), code, text)
+    refuse_with(call, code, text, None)
 }
 
-fn error(id: Option<&Id>, code: i64, text: &str) -> Result<Replies, CallError> {
-    let error = answer::error(id, code, text, None);
+fn refuse_with(call: &Call, code: i64, text: &str, data: Option<&Raw<'_>>) -> Result<Replies, CallError> {
+    let error = answer::error(call.message.id().as_ref(), code, text, data);
     Message::parse(error).map(Replies::ready).map_err(|_malformed| CallError::NotSent)
 }
 
@@ -47,7 +47,8 @@ pub(super) fn unknown_resource(call: &Call, uri: &str) -> Result<Replies, CallEr
         Era::Legacy => RESOURCE_NOT_FOUND,
         Era::Modern => answer::INVALID_PARAMS,
     };
-    refuse(call, code, &format!("resource `{}` not found", value::clipped(uri)))
+    let data = Raw::value(&json!({ "uri": uri }));
+    refuse_with(call, code, &format!("resource `{}` not found", value::clipped(uri)), Some(&data))
 }
 
 /// The result of `initialize`: the version that the client asked for where it has a handshake, and the newest one otherwise. What there is to

@@ -54,13 +54,13 @@ impl VirtualUpstream {
 
     /// Subscribes a legacy client to a resource, or ends that.
     pub(super) async fn change_subscription(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
-        let view = self.view(&call.client).await;
         let uri = method::resource(&call.message).unwrap_or_default().into_owned();
         let is_wanted = call.message.method() == Some("resources/subscribe");
         let session = call.session.clone();
         if let Some(session) = session.as_ref().filter(|_| !is_wanted) {
             self.forget_subscription(session, &uri).await;
         }
+        let view = self.naming(&call.client, List::Resources, &uri).await;
         let Some((backend, original)) = view.view.resource(&uri) else {
             return answers::unknown_resource(&call, &uri);
         };

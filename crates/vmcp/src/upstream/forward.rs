@@ -18,6 +18,8 @@ use crate::view::ClientView;
 
 /// How long a backend may take to accept a notification.
 const NOTIFY: Duration = Duration::from_secs(10);
+/// Why a backend is not called that is not well.
+pub(super) const UNHEALTHY: &str = "it failed its health checks, and is called again once one succeeds";
 
 /// A request in flight, which is over when this is dropped.
 #[derive(Debug)]
@@ -59,6 +61,9 @@ impl VirtualUpstream {
     /// Forwards a request to a backend.
     pub(crate) async fn forward(self: Arc<Self>, call: Call, backend: &Arc<Backend>) -> Result<Replies, CallError> {
         let (session, id, era) = (call.session.clone(), call.message.id(), call.era);
+        if !backend.health.is_routable() {
+            return Err(CallError::Unavailable(UNHEALTHY.into()));
+        }
         let Some(mut observed) = ObservedCall::begin(&self.backends, backend) else {
             let why = "its circuit breaker is open: it failed again and again, and is tried again later";
             return Err(CallError::Unavailable(why.into()));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use skep_mcp::list::List;
 use skep_mcp::{Edit, Era, Id, Message, answer, splice};
 use skep_upstream::{Call, CallError, ClientContext, InFlight, PendingResponse, Replies};
 use skep_workload::backoff::Backoff;
@@ -114,13 +115,14 @@ impl VirtualUpstream {
         if uris.len() > RESOURCES {
             return Err("too many resourceSubscriptions: subscribe to fewer in one request");
         }
-        let view = self.view(&call.client).await;
-        let resources = uris.into_iter().filter_map(|uri| {
-            let (backend, original) = view.view.resource(uri)?;
-            view.abilities_of(&backend).subscriptions.then_some(())?;
-            Some((uri.to_owned(), (self.backends.get(&backend)?, original)))
-        });
-        Ok(Wanted { lists, resources: resources.collect() })
+        let mut resources = BTreeMap::new();
+        for uri in uris {
+            let view = self.naming(&call.client, List::Resources, uri).await;
+            let Some((backend, original)) = view.view.resource(uri) else { continue };
+            let backend = self.backends.get(&backend).filter(|_| view.abilities_of(&backend).subscriptions);
+            resources.extend(backend.map(|backend| (uri.to_owned(), (backend, original))));
+        }
+        Ok(Wanted { lists, resources })
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use skep_mcp::Message;
-use skep_upstream::{CallError, Upstream as _};
+use skep_mcp::{Era, Message};
+use skep_upstream::{Call, CallError, Upstream as _};
 
 use crate::rig::{Answers, Rig, echoing, request, responded};
 
@@ -138,4 +138,24 @@ async fn an_error_of_a_backend_names_it_and_concerns_its_call_alone() {
     let fine = responded(&rig.upstream, request(&session, 2, "tools/call", &json!({ "name": "b_echo" }))).await;
     assert_eq!(fine["result"]["structuredContent"]["server"], "b");
     assert_eq!(lost.response.response().await.unwrap_err(), CallError::Disconnected);
+}
+
+/// As 2026-07-28 has it: the handshake's companions are gone, and an error says which resource there is none of.
+#[tokio::test]
+async fn what_a_client_of_2026_has_no_more_is_no_method_and_an_unknown_resource_is_named() {
+    let rig = Rig::new(&[("a", echoing("a", &["echo"]))], &prefixed());
+    let session = rig.open("s").await;
+    let modern = |method: &str, params: &Value| {
+        let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        Call::new(Message::parse(request.to_string().into()).unwrap(), Era::Modern)
+    };
+    assert_eq!(responded(&rig.upstream, modern("ping", &json!({}))).await["error"]["code"], -32601);
+    assert_eq!(responded(&rig.upstream, request(&session, 1, "ping", &json!({}))).await["result"], json!({}));
+    let read = json!({ "uri": "file:///none" });
+    for (call, code) in
+        [(modern("resources/read", &read), -32602), (request(&session, 2, "resources/read", &read), -32002)]
+    {
+        let error = &responded(&rig.upstream, call).await["error"];
+        assert_eq!((&error["code"], &error["data"]), (&json!(code), &read));
+    }
 }

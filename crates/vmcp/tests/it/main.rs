@@ -15,4 +15,6 @@ mod messages;
 #[cfg(test)]
 mod monitoring;
 #[cfg(test)]
+mod names;
+#[cfg(test)]
 mod rig;

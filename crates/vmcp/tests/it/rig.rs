@@ -17,10 +17,12 @@ use skep_vmcp::backend::{Backend, BackendSpec};
 use skep_vmcp::backends::Backends;
 use skep_vmcp::composite::CompositeTools;
 use skep_vmcp::credentials::Strategy;
+use skep_vmcp::health::MonitorSettings;
 use skep_vmcp::upstream::{ServerInfo, VirtualUpstream};
 use skep_vmcp::view::{Cursors, Views};
 
-/// What a server in memory responds to a request: a result, an error, or nothing.
+/// What a server in memory responds to a request: a result or an error, after a `delay` in milliseconds if there is one. With nothing it drops the
+/// request, and with `null` it hangs.
 pub(crate) type Answers = Arc<dyn Fn(&ReceivedCall, &Value) -> Option<Value> + Send + Sync>;
 
 /// What opens the session of a client that can ask its user.
@@ -60,6 +62,13 @@ pub(crate) fn server(answers: Answers) -> Arc<MemoryUpstream> {
             let answers = answers.clone();
             tokio::spawn(async move {
                 let Some(mut response) = answers(&call, &request) else { return };
+                if response.is_null() {
+                    // The client may wait for ever.
+                    std::future::pending::<()>().await;
+                }
+                if let Some(delay) = response["delay"].take().as_u64() {
+                    tokio::time::sleep(Duration::from_millis(delay)).await;
+                }
                 response["jsonrpc"] = json!("2.0");
                 response["id"] = request["id"].clone();
                 let response = Message::parse(response.to_string().into()).unwrap();
@@ -90,15 +99,24 @@ pub(crate) fn echoing(name: &'static str, tools: &'static [&'static str]) -> Ans
 
 impl Rig {
     pub(crate) fn new(servers: &[(&'static str, Answers)], aggregation: &Value) -> Self {
+        let rig = Self::monitored(servers, aggregation, None);
+        rig.serve(&rig.servers.keys().map(String::as_str).collect::<Vec<_>>());
+        rig
+    }
+
+    /// A virtual server whose backends are checked. It has none yet.
+    pub(crate) fn monitored(
+        servers: &[(&'static str, Answers)],
+        aggregation: &Value,
+        monitor: Option<MonitorSettings>,
+    ) -> Self {
         let servers = servers.iter().map(|(name, answers)| ((*name).to_owned(), server(answers.clone())));
         let servers: BTreeMap<String, Arc<MemoryUpstream>> = servers.collect();
-        let backends = Backends::new(None);
+        let backends = Backends::new(monitor);
         let aggregation: Aggregation = serde_json::from_value(aggregation.clone()).unwrap();
         let views = Views::new(Rules::of(&aggregation), CompositeTools::default());
         let upstream = VirtualUpstream::new(ServerInfo::default(), backends.clone(), views, Cursors::new(b"key"));
-        let rig = Self { backends, upstream, servers };
-        rig.serve(&rig.servers.keys().map(String::as_str).collect::<Vec<_>>());
-        rig
+        Self { backends, upstream, servers }
     }
 
     /// Makes these the backends. Those that were, stay the same.

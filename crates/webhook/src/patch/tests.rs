@@ -85,7 +85,7 @@ fn a_patch_that_does_not_fit_changes_nothing() {
 }
 
 #[test]
-fn what_is_not_a_patch_is_told_apart_from_one_that_is_not_valid() {
+fn a_malformed_patch_and_an_invalid_one_are_different_errors() {
     for (patch, error) in [
         (json!({}), PatchError::Malformed),
         (json!("x"), PatchError::Malformed),
@@ -112,7 +112,7 @@ fn what_is_not_a_patch_is_told_apart_from_one_that_is_not_valid() {
 }
 
 #[test]
-fn what_identifies_a_message_cannot_be_changed() {
+fn members_that_identify_a_message_cannot_be_changed() {
     for name in ["id", "method", "jsonrpc", "id/x"] {
         let path = format!("/mcp_request/{name}");
         for patch in [
@@ -172,7 +172,7 @@ fn a_message_with_too_many_values_is_not_made_a_tree() {
 }
 
 #[test]
-fn what_is_reserved_grows_with_the_values() {
+fn the_reservation_grows_with_the_values() {
     let patch = read(&on(json!([{"op": "add", "path": "/b", "value": 1}]))).unwrap();
     let (few, many) = (message(r#"{"a":[0]}"#), message(&format!(r#"{{"a":[{}0]}}"#, "0,".repeat(9_999))));
     assert!(patch.memory(&many) - patch.memory(&few) >= 9_999 * VALUE_BYTES);
@@ -200,7 +200,7 @@ fn operation() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever is applied, the message keeps what identifies it, and removing what was added gives the message back.
+    /// After any patch the message keeps the members that identify it, and removing what was added gives the message back.
     #[test]
     fn a_patched_message_is_the_same_message(params in prop::collection::btree_map("[ab]", tree(), 0..3), patch in prop::collection::vec(operation(), 0..5)) {
         let params = json!(params).to_string();

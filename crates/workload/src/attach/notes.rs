@@ -98,7 +98,7 @@ mod tests {
 
     /// The kubelet reports a restart late: the container it still reports as the old one is the new one already.
     #[tokio::test]
-    async fn what_is_kept_goes_over_to_the_container_that_it_turns_out_to_be_about() -> Result<()> {
+    async fn notes_move_to_the_container_that_they_turn_out_to_be_about() -> Result<()> {
         let cluster = cluster().await?;
         cluster.apply().await?;
         let (sees, container) = watch::channel(None);

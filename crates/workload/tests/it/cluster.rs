@@ -322,7 +322,7 @@ async fn pods_keep_the_restricted_standard_unless_the_patch_says_otherwise() -> 
 /// The next proxy reads the notes of the one before it, about the same container only, and no pod restarts because of
 /// it.
 #[tokio::test]
-async fn what_is_kept_beside_a_server_is_about_one_container_and_restarts_nothing() -> Result<()> {
+async fn notes_beside_a_server_are_about_one_container_and_restart_nothing() -> Result<()> {
     let place = Place::new("notes").await?;
     let cluster = place.cluster(server("s", 1));
     cluster.apply().await?;

@@ -115,7 +115,7 @@ async fn two_proxies_of_one_generation_settle() -> Result<()> {
         )
         .await?;
     for (gate, keeper, mut state) in kept {
-        // Whatever has received this has received everything before it.
+        // A reader that has received this has received everything before it.
         tokio::time::timeout(PATIENCE, state.wait_for(|now| *now == State::Ready)).await??;
         assert_eq!(gate.come(), 1);
         keeper.abort();

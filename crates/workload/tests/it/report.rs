@@ -62,7 +62,7 @@ async fn a_server_that_cannot_be_made_is_reported_on_the_service_of_its_proxy_un
     let services: Api<Service> = Api::namespaced(place.client.clone(), &place.namespace);
     let service = json!({ "metadata": { "name": "mcp-s-proxy" }, "spec": { "ports": [{ "port": 80 }] } });
     services.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
-    let is_told = || async {
+    let is_reported = || async {
         let of = |annotations: Option<std::collections::BTreeMap<String, String>>| {
             annotations.is_some_and(|all| all.contains_key(ANNOTATION))
         };
@@ -71,15 +71,15 @@ async fn a_server_that_cannot_be_made_is_reported_on_the_service_of_its_proxy_un
     };
     let denied = Problem { state: Degraded, answered: false, message: "denied by a policy".to_owned() };
     assert_eq!(cluster.report("proxy-1", None).await?, Reported::Unchanged);
-    assert_eq!(is_told().await?, (false, false));
+    assert_eq!(is_reported().await?, (false, false));
     assert_eq!(cluster.report("proxy-1", Some(&denied)).await?, Reported::Written);
     assert_eq!(cluster.report("proxy-1", Some(&denied)).await?, Reported::Unchanged);
-    assert_eq!(is_told().await?, (true, false));
+    assert_eq!(is_reported().await?, (true, false));
     cluster.apply().await?;
     assert_eq!(cluster.report("proxy-1", Some(&denied)).await?, Reported::Written);
-    assert_eq!(is_told().await?, (false, true));
+    assert_eq!(is_reported().await?, (false, true));
     cluster.report("proxy-1", None).await?;
-    assert_eq!(is_told().await?, (false, false));
+    assert_eq!(is_reported().await?, (false, false));
     Ok(())
 }
 

@@ -19,9 +19,9 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use self::loopback::Loopback;
-use super::load::Callers;
-use super::report::{self, Round};
 use super::{Arguments, ROUNDS, Way, round, server, usage};
+use crate::bench::load::Callers;
+use crate::bench::report::{self, Round};
 use crate::process::free_port;
 use crate::skep::{self, Behind, Proxy};
 use crate::{target_dir, ui};

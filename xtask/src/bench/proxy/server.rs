@@ -1,4 +1,4 @@
-//! The server behind every proxy that is measured: on the official Go SDK, built from the module proxy.
+//! The MCP server of every proxy that is measured: on the official Go SDK, built from the module proxy.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub(super) fn build() -> Result<PathBuf> {
     fs::write(directory.join("main.go"), SOURCE)?;
     let mut go = Command::new("go");
     go.args(["build", "-mod=mod", "-o", "server", "."]).current_dir(&directory).env("CGO_ENABLED", "0");
-    program::build("building the server behind the proxies", &mut go).context("is Go installed?")?;
+    program::build("building the MCP server of the proxies", &mut go).context("is Go installed?")?;
     Ok(directory.join("server"))
 }
 

@@ -197,7 +197,7 @@ fn a_container_that_outlives_its_previous_run_has_got_over_its_crash_loop() {
 }
 
 #[test]
-fn what_keeps_a_pod_from_running_has_the_reason_of_its_reporter() {
+fn a_pod_that_cannot_run_has_the_reason_of_its_reporter() {
     let waiting = |reason: &str, message: &str| {
         container(false, &json!({ "waiting": { "reason": reason, "message": message } }), &json!({}))
     };

@@ -57,7 +57,7 @@ impl State {
         Wake { now: concerned.cloned().collect(), soon: BTreeSet::new() }
     }
 
-    /// Sets whether a watch has never listed what there is in a namespace. Returns whom that wakes: everything in it, once all have.
+    /// Sets whether a watch has never listed what there is in a namespace. Returns the resources to reconcile: everything in it, once all have.
     pub(in crate::store) fn set_unseen(&mut self, namespace: &str, watch: &str, is_unseen: bool) -> Wake {
         if is_unseen {
             self.unseen.entry(namespace.to_owned()).or_default().insert(watch.to_owned());
@@ -88,7 +88,8 @@ impl State {
         Wake { now: self.keys_of(kind, namespace).cloned().collect(), soon: BTreeSet::new() }
     }
 
-    /// Forgets all objects of a kind, in a namespace or in all: they are gone with its definition. Returns whom that wakes.
+    /// Forgets all objects of a kind, in a namespace or in all: they are gone with its definition. Returns the resources to
+    /// reconcile.
     pub(in crate::store) fn remove_kind(&mut self, kind: KindName, namespace: Option<&str>) -> Wake {
         let gone: Vec<Key> = self.keys_of(kind, namespace).cloned().collect();
         let mut wake = Wake::default();

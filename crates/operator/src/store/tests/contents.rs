@@ -80,7 +80,7 @@ fn content_that_changes_while_it_is_read_is_read_again() {
     let second = store.begin_read(&secret);
     store.end_read(&secret, first, Some((None, None)));
     assert_eq!(unread(), std::slice::from_ref(&secret));
-    // Who began to read after the change has what is so.
+    // A read that began after the change has the current contents.
     store.end_read(&secret, second, Some((None, Some("1".into()))));
     assert!(unread().is_empty());
     // What the watch showed meanwhile, or something newer, was read.

@@ -95,7 +95,7 @@ fn this_machine_is_allowed_where_it_is_the_users_own() {
 }
 
 #[test]
-fn what_is_no_url_over_http_is_refused() {
+fn urls_of_other_schemes_are_refused() {
     for text in
         ["", "example.com", "http:example.com", "https://", "https:///path", "https://:80", "http://a b", "https://?q"]
     {

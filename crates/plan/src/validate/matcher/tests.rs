@@ -56,7 +56,7 @@ fn conditions_over_claims_are_taken() {
 }
 
 #[test]
-fn what_could_not_be_evaluated_is_refused_with_its_place() {
+fn matchers_that_could_not_be_evaluated_are_refused_with_the_place() {
     for (matcher, expected) in [
         ("", "it is not valid CEL: line 1, column 1: mismatched input its end; correct it there"),
         ("claims.sub ==", "it is not valid CEL: line 1, column 14: mismatched input its end;"),

@@ -1,4 +1,4 @@
-//! The servers behind a virtual server, and as whom it signs in to them.
+//! The backends of a virtual server, and the credentials it calls them with.
 
 use super::*;
 use crate::world::Found;
@@ -137,7 +137,7 @@ fn headers_and_authorities_of_entries_reach_the_pod() {
 }
 
 #[test]
-fn what_pods_read_through_a_member_rolls_them() {
+fn a_change_that_pods_read_through_a_member_rolls_them() {
     let stamp = |surroundings: &Surroundings| {
         let deployment = child(&planned(&inline(), surroundings), ChildKind::Deployment);
         deployment["spec"]["template"]["metadata"]["annotations"][crate::pod::INPUTS].clone()
@@ -162,7 +162,7 @@ fn discovered_members_leave_no_trace_in_the_pod() {
 }
 
 #[test]
-fn each_way_of_signing_in_becomes_a_strategy() {
+fn each_kind_of_outgoing_authentication_becomes_a_strategy() {
     let config_of = |name: &str, spec: Value| resource(KindName::MCPExternalAuthConfig, name, &spec);
     let surroundings = mixed()
         .with(config_of("none", json!({ "type": "unauthenticated" })))
@@ -219,7 +219,7 @@ fn each_way_of_signing_in_becomes_a_strategy() {
 }
 
 #[test]
-fn a_member_that_cannot_be_signed_in_to_is_left_out_of_the_configuration() {
+fn a_member_without_resolved_credentials_is_left_out_of_the_configuration() {
     let spec =
         outgoing("inline", &Value::Null, &json!({ "http": explicit("gone"), "entry": { "type": "discovered" } }));
     let plan = planned(&spec, &mixed());
@@ -329,7 +329,7 @@ fn credentials_that_do_not_resolve_are_never_replaced_by_none_or_by_the_default(
 }
 
 #[test]
-fn a_way_of_signing_in_that_the_image_lacks_concerns_its_server_alone() {
+fn a_strategy_that_the_image_lacks_concerns_its_backend_alone() {
     let xaa = json!({ "type": "xaa", "xaa": {
         "idpTokenUrl": "https://idp.example/t", "targetTokenUrl": "https://t.example/t", "targetAudience": "https://t.example",
         "idpClientId": "i", "idpClientSecretRef": { "name": "s", "key": "k" },
@@ -345,7 +345,7 @@ fn a_way_of_signing_in_that_the_image_lacks_concerns_its_server_alone() {
 }
 
 #[test]
-fn what_the_process_would_refuse_is_refused_before_it_is_applied() {
+fn a_configuration_that_the_process_refuses_is_not_applied() {
     let all = || for_own_image(team(), &[Feature::CodeMode, Feature::Optimizer, Feature::EmbeddedAuthServer]);
     for (config, place) in [
         (json!({ "codeMode": { "enabled": true } }), "spec.config.codeMode"),
@@ -418,7 +418,7 @@ fn a_member_whose_own_credentials_cannot_be_used_is_found_all_the_same() {
     let all = all.with(resource(KindName::MCPExternalAuthConfig, "key", &bearer));
     let members = discovered(&all.world(), "ns", "team");
     let entry = members["entry"].as_ref().unwrap();
-    assert!(entry.strategy.as_ref().unwrap_err().to_string().contains("cannot sign in with type bearerToken"));
+    assert!(entry.strategy.as_ref().unwrap_err().to_string().contains("cannot authenticate with type bearerToken"));
     assert!(entry.strategy_variables.is_empty() && !entry.variables.is_empty(), "{entry:?}");
     let members = discovered(&mixed().with_config_map("ca", "ca.crt").world(), "ns", "team");
     let entry = members["entry"].as_ref().unwrap();

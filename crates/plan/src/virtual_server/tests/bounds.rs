@@ -13,8 +13,8 @@ fn aws(name: &str, mappings: &[Value]) -> Resource {
     resource(KindName::MCPExternalAuthConfig, name, &spec)
 }
 
-/// A spec in which each of these backends signs in by a configuration.
-fn signing_in(source: &str, backends: impl IntoIterator<Item = (String, String)>) -> Value {
+/// A spec in which each of these backends is called with the credentials of a configuration.
+fn with_outgoing_auth(source: &str, backends: impl IntoIterator<Item = (String, String)>) -> Value {
     let backends: serde_json::Map<String, Value> = backends
         .into_iter()
         .map(|(backend, config)| {
@@ -34,7 +34,7 @@ fn of_backends(plan: &Plan) -> Vec<(bool, &str)> {
 #[test]
 fn a_configuration_is_validated_once_however_many_backends_refer_to_it() {
     let backends = (0..50).map(|number| (format!("b{number}"), "x".to_owned()));
-    let plan = planned(&signing_in("inline", backends), &team().with(costly("x")));
+    let plan = planned(&with_outgoing_auth("inline", backends), &team().with(costly("x")));
     let reported = of_backends(&plan);
     assert_eq!(reported.len(), 50);
     assert!(reported.iter().all(|(holds, _)| *holds), "{reported:?}");
@@ -57,18 +57,18 @@ fn the_matchers_of_all_configurations_are_bounded_together() {
         all = all.with(costly(&format!("x{number}")));
     }
     let backends = (0..6).map(|number| (format!("b{number}"), format!("x{number}")));
-    let plan = planned(&signing_in("inline", backends), &all);
+    let plan = planned(&with_outgoing_auth("inline", backends), &all);
     let reported = of_backends(&plan);
     assert_eq!(reported.iter().map(|(holds, _)| *holds).collect::<Vec<_>>(), [true, true, true, true, false, false]);
     assert!(reported[4].1.contains("have more than 65536 tokens in their matchers"), "{reported:?}");
 }
 
 #[test]
-fn what_backends_take_over_is_bounded() {
+fn the_configurations_that_backends_inherit_are_bounded() {
     let mapping = json!({ "claim": "c".repeat(150_000), "roleArn": "r" });
     let all = team().with(aws("x", &[mapping.clone(), mapping]));
     let backends = (0..100).map(|number| (format!("b{number:02}"), "x".to_owned()));
-    let plan = planned(&signing_in("inline", backends), &all);
+    let plan = planned(&with_outgoing_auth("inline", backends), &all);
     let reported = of_backends(&plan);
     assert_eq!(reported.iter().take_while(|(holds, _)| *holds).count(), 3, "{reported:?}");
     assert!(
@@ -79,7 +79,7 @@ fn what_backends_take_over_is_bounded() {
 }
 
 #[test]
-fn what_tools_take_over_is_bounded() {
+fn the_configurations_that_tools_inherit_are_bounded() {
     let tools = |count: usize| {
         let tools: Vec<Value> = (0..count)
             .map(|number| json!({ "workload": format!("w{number}"), "toolConfigRef": { "name": "c" } }))
@@ -102,7 +102,7 @@ fn messages_about_backends_are_short() {
     let all = team().with(aws("x", &vec![mapping; 6]));
     let backends = (0..100).map(|number| (format!("b{number}"), "x".to_owned()));
     for source in ["inline", "discovered"] {
-        let plan = planned(&signing_in(source, backends.clone()), &all);
+        let plan = planned(&with_outgoing_auth(source, backends.clone()), &all);
         assert!(of_backends(&plan).iter().all(|(holds, message)| !holds && message.len() <= 512));
     }
 }
@@ -117,7 +117,7 @@ fn more_entries_than_are_checked_are_refused_and_nothing_is_resolved() {
     let composite = |tools: Vec<Value>| with(&json!({ "config": { "compositeTools": tools } }));
     let references: Vec<Value> = (0..=100).map(|number| json!({ "name": format!("t{number}") })).collect();
     for (spec, expected) in [
-        (signing_in("inline", backends), "spec.outgoingAuth.backends: there are 1001 entries; write at most 1000"),
+        (with_outgoing_auth("inline", backends), "spec.outgoingAuth.backends: there are 1001 entries; write at most 1000"),
         (
             composite(vec![tool(0); 101]),
             "spec.config.compositeTools: there are 101 tools with 0 steps; write at most 100 tools and 1000 steps",
@@ -215,7 +215,7 @@ fn composite_tools_by_reference_are_bounded_together() {
 }
 
 #[test]
-fn what_entries_bring_along_is_bounded() {
+fn the_headers_and_certificates_of_entries_are_bounded() {
     let headers = from_secret((0..90).map(|number| (format!("X-{number}"), "s")));
     let mut all = group().with_secret("s", "k");
     for number in 0..20 {

@@ -50,7 +50,7 @@ fn a_missing_group_is_waited_for() {
 }
 
 #[test]
-fn what_is_wrong_with_the_spec_is_reported_all_at_once() {
+fn all_problems_of_a_spec_are_reported_at_once() {
     let wrong = with(&json!({
         "passthroughHeaders": ["Cookie"],
         "outgoingAuth": { "backends": { "Not A Name": { "type": "externalAuthConfigRef" } } },
@@ -310,7 +310,7 @@ fn the_phase_comes_from_pods_and_backends() {
 }
 
 #[test]
-fn what_an_older_definition_let_in_never_opens_the_server() {
+fn a_spec_that_an_older_definition_accepted_never_opens_the_server() {
     let open = with(&json!({ "incomingAuth": { "type": "oidc" } }));
     assert_fails(&planned(&open, &team()), false, "Failed", "Valid", "ValidationFailed");
 }

@@ -155,7 +155,7 @@ fn leaves(value: &Value, place: &str, all: &mut Vec<String>) {
 }
 
 #[test]
-fn whatever_the_spec_says_there_is_a_plan_and_it_says_why() {
+fn every_spec_has_a_plan_that_says_why() {
     let mut full = conditions::with_server(&["up"]);
     full["outgoingAuth"] = json!({ "source": "inline", "default": { "type": "discovered" }, "backends": {
         "member": { "type": "externalAuthConfigRef", "externalAuthConfigRef": { "name": "none" } },

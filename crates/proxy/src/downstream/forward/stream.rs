@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body::Body as _;
-use skep_mcp::{Message, answer, sse};
+use skep_mcp::{answer, sse};
 use skep_net::budget::{OverBudgetError, Purpose, Reservation};
 use skep_net::{Body, BodyError, BodySender, Budget};
 use skep_upstream::http::ServerSession;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::passing::{Ending, passing};
 use super::public_url::PublicUrl;
 use super::stream_endpoint::{Opened, StreamEndpoint};
-use super::whole::evaluated;
+use super::whole::{evaluated, is_not_a_reply};
 use super::{Forward, RESPONSE};
 use crate::chain::reply::ReplyChain;
 use crate::exchange::Exchange;
@@ -215,9 +215,9 @@ impl Stream {
     async fn event(&self, event: sse::Event) -> Bytes {
         // One without data says no more than how to come back.
         let data = event.data.clone().filter(|data| !data.is_empty() && !self.replies.is_empty());
-        // Some clients read messages in events of any name. Events of other names that carry no message are not evaluated.
-        let is_message = |data: &Bytes| event.is_message() || Message::parse(data.clone()).is_ok();
-        let Some(data) = data.filter(is_message) else { return event.raw };
+        // Some clients read messages in events of any name. What is certainly none in events of other names is not evaluated.
+        let is_evaluated = |data: &Bytes| event.is_message() || !is_not_a_reply(data);
+        let Some(data) = data.filter(is_evaluated) else { return event.raw };
         // Every response is evaluated. Which request it belongs to says nothing: that may have come by another proxy, and the server may
         // write its id in another way than its client did.
         let seen = evaluated(&self.replies, data.clone()).await.unwrap_or_else(|refusal| refusal);

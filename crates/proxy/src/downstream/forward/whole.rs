@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
-use skep_mcp::{Message, answer, message};
+use skep_mcp::{Message, answer, message, value};
 use skep_net::body::{Intake, Limit, PASSING, collect_within};
 use skep_net::budget::{OverBudgetError, Purpose};
 use skep_net::{Body, BodyError};
@@ -48,12 +48,12 @@ impl Forward {
                 return json(StatusCode::BAD_GATEWAY, answer::internal(None));
             }
         };
-        // A list is one whatever its status. What is none may be forwarded, but not as a success.
+        // A list is one whatever its status. What is no reply may be forwarded, but not as a success.
         let body = message::without_byte_order_mark(body);
         let (start, length) = (body.as_ptr() as usize, body.len());
-        let is_none = body.is_empty()
-            || self.upstream.is_sse() && is_prose(&body)
-            || !parts.status.is_success() && Message::parse(body.clone()).is_err();
+        let is_success = parts.status.is_success();
+        let is_none =
+            body.is_empty() || self.upstream.is_sse() && !may_hold_json(&body) || !is_success && is_not_a_reply(&body);
         match if is_none { Ok(body) } else { evaluated(replies, body).await } {
             Ok(body) => {
                 parts.headers.remove(header::CONTENT_LENGTH);
@@ -61,14 +61,23 @@ impl Forward {
                 let is_counted = body.as_ptr() as usize == start && body.len() == length;
                 Response::from_parts(parts, if is_counted { Body::counted(body) } else { Body::full(body) })
             }
-            Err(refusal) => json(StatusCode::OK, refusal),
+            // A status other than that of a success is about the session or the client, which must know it.
+            Err(refusal) if !is_success => json(parts.status, refusal),
+            Err(refusal) => json(StatusCode::INTERNAL_SERVER_ERROR, refusal),
         }
     }
 }
 
-/// Whether a body is text and no JSON: over HTTP+SSE, the response to most requests is `Accepted`.
-fn is_prose(body: &Bytes) -> bool {
-    std::str::from_utf8(body).is_ok_and(|text| !text.trim_start().starts_with(['{', '[']))
+/// Whether no client can find a reply in a text: prose, or an object that is not a message and has no result. Servers put such into errors
+/// and into events of other names.
+pub(super) fn is_not_a_reply(text: &Bytes) -> bool {
+    !may_hold_json(text) || value::is_object_without(text, "result") && Message::parse(text.clone()).is_err()
+}
+
+/// Whether a lenient client may find JSON in a text. Over HTTP+SSE, the response to most requests is `Accepted`. What is in front of the
+/// first printable character does not count, since clients differ in what they take for white space.
+fn may_hold_json(text: &[u8]) -> bool {
+    matches!(text.iter().find(|byte| byte.is_ascii_graphic()), Some(b'{' | b'['))
 }
 
 /// An answer as its client should see it, or an error instead of it.
@@ -76,7 +85,7 @@ pub(super) async fn evaluated(replies: &ReplyChain, body: Bytes) -> Result<Bytes
     let parsed = Message::parse(message::without_byte_order_mark(body));
     let message = parsed.map_err(|why| {
         tracing::error!(%why, "reply withheld: malformed message");
-        answer::internal(None)
+        answer::withheld(None)
     })?;
     let id = message.id();
     if message.method().is_some() {
@@ -84,6 +93,6 @@ pub(super) async fn evaluated(replies: &ReplyChain, body: Bytes) -> Result<Bytes
     }
     replies.reply(message).await.map(Message::into_body).map_err(|withheld| {
         tracing::error!(%withheld, "reply withheld");
-        answer::internal(id.as_ref())
+        answer::withheld(id.as_ref())
     })
 }

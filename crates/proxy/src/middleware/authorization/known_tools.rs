@@ -1,5 +1,6 @@
-//! What tools said about themselves when they were last listed. It is bounded: what was listed first is forgotten first, and listed again
-//! when it is needed.
+//! What tools said about themselves when a client last listed them. A server may describe them to each client differently, so what one
+//! client was told says nothing about another's calls. It is bounded: the client that listed longest ago is forgotten first, and its tools
+//! are listed again when they are needed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,93 +9,119 @@ use std::time::Duration;
 use skep_authz::query::Annotations;
 use tokio::time::Instant;
 
-/// How many bytes the names of tools may take, with what is kept of each.
-const BYTES: usize = 1024 * 1024;
-const ENTRY: usize = 128;
-/// For how long the tools of a client are not listed again because one is not known, and how many clients that is remembered of.
+/// What is kept of each tool and of each client, beside their names.
+const TOOL: usize = 64;
+const CLIENT: usize = 256;
+/// For how long the tools of a client are not listed again because one is not known.
 const LISTED: Duration = Duration::from_secs(5);
-const CLIENTS: usize = 1_000;
 
 /// The tools that were listed.
-#[derive(Debug, Default)]
-pub(super) struct KnownTools(Mutex<Tools>);
+#[derive(Debug)]
+pub(super) struct KnownTools(Mutex<Clients>);
 
-#[derive(Debug, Default)]
-struct Tools {
-    by_name: HashMap<Arc<str>, ToolEntry>,
-    /// In the order in which they were last listed.
+#[derive(Debug)]
+struct Clients {
+    /// How many bytes they may take. One client may have half of them.
+    most: usize,
+    by_key: HashMap<Arc<str>, ClientTools>,
+    /// In the order in which they last listed tools.
     order: BTreeMap<u64, Arc<str>>,
     count: u64,
     bytes: usize,
-    /// When all tools of a client were last listed.
-    listed: HashMap<String, Instant>,
 }
 
-#[derive(Debug)]
-struct ToolEntry {
-    annotations: Annotations,
+#[derive(Debug, Default)]
+struct ClientTools {
+    by_name: HashMap<Box<str>, Annotations>,
+    /// When all of them were last listed.
+    listed: Option<Instant>,
     place: u64,
+    bytes: usize,
 }
 
 // === impl KnownTools ===
 
 impl KnownTools {
-    /// What a tool said about itself; nothing if it is not known.
-    pub(super) fn annotations(&self, tool: &str) -> Option<Annotations> {
-        self.lock().by_name.get(tool).map(|known| known.annotations)
+    /// None yet, and no more than these bytes.
+    pub(super) fn within(most: usize) -> Self {
+        Self(Mutex::new(Clients { most, by_key: HashMap::new(), order: BTreeMap::new(), count: 0, bytes: 0 }))
     }
 
-    /// Remembers what tools say about themselves. Pages of a list add to each other.
-    pub(super) fn remember<'a>(&self, tools: impl Iterator<Item = (&'a str, Annotations)>) {
-        let mut known = self.lock();
-        for (tool, annotations) in tools {
-            known.add(tool, annotations);
-        }
+    /// What a tool said about itself to a client; nothing if it is not known.
+    pub(super) fn annotations(&self, client: &str, tool: &str) -> Option<Annotations> {
+        self.lock().by_key.get(client)?.by_name.get(tool).copied()
+    }
+
+    /// Remembers what tools say about themselves to a client. Pages of a list add to each other.
+    pub(super) fn remember<'a>(&self, client: &str, tools: impl Iterator<Item = (&'a str, Annotations)>) {
+        self.lock().change(client, |known, most| {
+            for (tool, annotations) in tools {
+                known.add(tool, annotations, most);
+            }
+        });
     }
 
     /// All tools of a client were listed just now.
-    pub(super) fn listed(&self, client: String) {
-        let (mut known, now) = (self.lock(), Instant::now());
-        if known.listed.len() >= CLIENTS {
-            known.listed.retain(|_, listed| now < *listed + LISTED);
-        }
-        if known.listed.len() >= CLIENTS {
-            known.listed.clear();
-        }
-        known.listed.insert(client, now);
+    pub(super) fn listed(&self, client: &str) {
+        self.lock().change(client, |known, _| known.listed = Some(Instant::now()));
     }
 
     /// Whether all tools of a client were listed a short time ago.
     pub(super) fn were_listed(&self, client: &str) -> bool {
-        self.lock().listed.get(client).is_some_and(|listed| Instant::now() < *listed + LISTED)
+        let listed = self.lock().by_key.get(client).and_then(|known| known.listed);
+        listed.is_some_and(|listed| Instant::now() < listed + LISTED)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Tools> {
+    fn lock(&self) -> MutexGuard<'_, Clients> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// === impl Tools ===
+// === impl Clients ===
 
-impl Tools {
-    fn add(&mut self, tool: &str, annotations: Annotations) {
-        let bytes = ENTRY + tool.len();
-        if bytes > BYTES {
+impl Clients {
+    /// Changes what is known of a client, which is the last one to be forgotten then.
+    fn change(&mut self, client: &str, change: impl FnOnce(&mut ClientTools, usize)) {
+        let key: Arc<str> = client.into();
+        self.count += 1;
+        let known = self.by_key.entry(key.clone()).or_insert_with(|| {
+            self.bytes += CLIENT + client.len();
+            ClientTools::default()
+        });
+        self.order.remove(&known.place);
+        known.place = self.count;
+        self.order.insert(self.count, key);
+        let before = known.bytes;
+        change(known, self.most / 2);
+        self.bytes = self.bytes - before + known.bytes;
+        while self.bytes > self.most
+            && self.order.len() > 1
+            && let Some((_, oldest)) = self.order.pop_first()
+            && let Some(forgotten) = self.by_key.remove(&oldest)
+        {
+            self.bytes -= CLIENT + oldest.len() + forgotten.bytes;
+        }
+    }
+}
+
+// === impl ClientTools ===
+
+impl ClientTools {
+    fn add(&mut self, tool: &str, annotations: Annotations, most: usize) {
+        if let Some(known) = self.by_name.get_mut(tool) {
+            *known = annotations;
             return;
         }
-        self.count += 1;
-        let (name, place): (Arc<str>, _) = (tool.into(), self.count);
-        match self.by_name.insert(name.clone(), ToolEntry { annotations, place }) {
-            Some(before) => drop(self.order.remove(&before.place)),
-            None => self.bytes += bytes,
+        let bytes = TOOL + tool.len();
+        if bytes > most {
+            return;
         }
-        self.order.insert(place, name);
-        while self.bytes > BYTES
-            && let Some((_, oldest)) = self.order.pop_first()
-        {
-            self.by_name.remove(&oldest);
-            self.bytes -= ENTRY + oldest.len();
+        if self.bytes + bytes > most {
+            // A server that invents names for each list would otherwise leave no room for those that it uses.
+            (self.by_name, self.bytes) = (HashMap::new(), 0);
         }
+        self.bytes += bytes;
+        self.by_name.insert(tool.into(), annotations);
     }
 }
 
@@ -102,48 +129,73 @@ impl Tools {
 mod tests {
     use super::*;
 
+    const BYTES: usize = 2 * 1024 * 1024;
+
     fn destructive(is: bool) -> Annotations {
         Annotations { destructive: Some(is), ..Annotations::default() }
     }
 
     #[test]
-    fn a_tool_is_known_by_its_last_list() {
-        let known = KnownTools::default();
-        known.remember([("a", destructive(true)), ("b", Annotations::default())].into_iter());
-        known.remember([("a", destructive(false))].into_iter());
-        assert_eq!(known.annotations("a"), Some(destructive(false)));
-        assert_eq!(known.annotations("b"), Some(Annotations::default()), "it says nothing, which is known");
-        assert_eq!(known.annotations("c"), None);
+    fn a_tool_is_known_by_the_last_list_of_its_client() {
+        let known = KnownTools::within(BYTES);
+        known.remember("ada", [("a", destructive(true)), ("b", Annotations::default())].into_iter());
+        known.remember("ada", [("a", destructive(false))].into_iter());
+        known.remember("bob", [("a", destructive(true))].into_iter());
+        assert_eq!(known.annotations("ada", "a"), Some(destructive(false)));
+        assert_eq!(known.annotations("bob", "a"), Some(destructive(true)));
+        assert_eq!(known.annotations("ada", "b"), Some(Annotations::default()), "it says nothing, which is known");
+        assert_eq!(known.annotations("ada", "c"), None);
+        assert_eq!(known.annotations("bob", "b"), None);
     }
 
     #[test]
-    fn tools_are_bounded_by_their_size_and_the_oldest_are_forgotten() {
-        let known = KnownTools::default();
+    fn tools_of_a_client_are_bounded_by_their_size() {
+        let known = KnownTools::within(BYTES);
         let name = |number: usize| format!("{number:01000}");
-        for number in 0..2_000 {
-            known.remember(
-                [(name(0).as_str(), destructive(true)), (name(number).as_str(), destructive(true))].into_iter(),
-            );
+        for number in 0..2_500 {
+            known.remember("ada", [(name(number).as_str(), destructive(true))].into_iter());
         }
-        let tools = known.lock();
-        assert!(tools.bytes <= BYTES && tools.by_name.len() == tools.order.len() && tools.by_name.len() > 800);
-        drop(tools);
-        assert_eq!(known.annotations(&name(1)), None);
-        for kept in [0, 1_999] {
-            assert!(known.annotations(&name(kept)).is_some(), "{kept}");
+        known.remember("ada", [(name(0).repeat(2_000).as_str(), destructive(true))].into_iter());
+        let clients = known.lock();
+        let ada = &clients.by_key["ada"];
+        assert!(ada.bytes <= BYTES / 2 && clients.bytes == ada.bytes + CLIENT + 3);
+        drop(clients);
+        assert_eq!(known.annotations("ada", &name(1)), None);
+        assert!(known.annotations("ada", &name(2_499)).is_some());
+    }
+
+    #[test]
+    fn clients_are_bounded_and_the_one_that_listed_longest_ago_is_forgotten() {
+        let known = KnownTools::within(BYTES);
+        let client = |number: usize| format!("client {number}");
+        let tools: Vec<_> = (0..100).map(|number| format!("tool {number}")).collect();
+        for number in 0..1_000 {
+            for client in [client(0), client(number)] {
+                known.remember(&client, tools.iter().map(|tool| (tool.as_str(), destructive(true))));
+                known.listed(&client);
+            }
+        }
+        let clients = known.lock();
+        assert!(clients.bytes <= BYTES && clients.by_key.len() == clients.order.len() && clients.by_key.len() > 100);
+        let counted = |(key, known): (&Arc<str>, &ClientTools)| CLIENT + key.len() + known.bytes;
+        assert_eq!(clients.bytes, clients.by_key.iter().map(counted).sum::<usize>());
+        drop(clients);
+        // One that is forgotten counts as not listed, so that its tools are listed again.
+        assert!(known.annotations(&client(1), "tool 0").is_none() && !known.were_listed(&client(1)));
+        for kept in [0, 999] {
+            assert!(
+                known.annotations(&client(kept), "tool 99").is_some() && known.were_listed(&client(kept)),
+                "{kept}"
+            );
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_s_tools_are_not_listed_twice_within_seconds() {
-        let known = KnownTools::default();
-        known.listed("ada".to_owned());
+        let known = KnownTools::within(BYTES);
+        known.listed("ada");
         assert!(known.were_listed("ada") && !known.were_listed("bob"));
         tokio::time::advance(LISTED).await;
         assert!(!known.were_listed("ada"));
-        for number in 0..3 * CLIENTS {
-            known.listed(number.to_string());
-        }
-        assert!(known.lock().listed.len() <= CLIENTS);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use skep_auth::Caller;
 use skep_authz::Decision;
 use skep_authz::cedar::{Cedar, Evaluation};
 use skep_authz::pdp::Pdp;
@@ -30,10 +31,12 @@ const AT_ONCE: usize = 16;
 /// Filters the lists of replies to one client.
 #[derive(Debug)]
 pub(super) struct ListFilter {
-    pub(super) authorizer: Arc<Authorizer>,
+    authorizer: Arc<Authorizer>,
+    /// Whom the lists are for.
+    client: String,
     pub(super) claims: Arc<Map<String, Value>>,
     /// Which of several servers each thing belongs to, if decisions may depend on it.
-    pub(super) backends: Option<Arc<dyn BackendNames>>,
+    backends: Option<Arc<dyn BackendNames>>,
 }
 
 /// An element of a list.
@@ -83,9 +86,16 @@ fn unambiguous(mut elements: Vec<Listed>) -> Vec<Listed> {
 // === impl ListFilter ===
 
 impl ListFilter {
+    pub(super) fn new(authorizer: &Arc<Authorizer>, caller: &Caller, backends: Option<Arc<dyn BackendNames>>) -> Self {
+        let (client, claims) = (caller.identity.key(), caller.claims.clone());
+        Self { authorizer: authorizer.clone(), client, claims, backends }
+    }
+
     /// Keeps the elements of every list that are allowed.
     async fn filter(&self, mut reply: Message, elements: Vec<Listed>) -> Result<Message, Withheld> {
-        self.authorizer.remember(&elements);
+        if self.authorizer.needs_annotations() {
+            self.authorizer.remember(&self.client, &elements);
+        }
         let allowed = match &self.authorizer.engine {
             Decider::Cedar(cedar) => self.by_cedar(cedar, &elements).await,
             Decider::Http(pdp, client) => self.by_asking(pdp, client, elements).await,

@@ -30,7 +30,7 @@ impl Authorization {
         }
         let Some(caller) = &exchange.head.caller else { return self.fail(exchange, NO_CALLER) };
         let backends = exchange.backends.clone().filter(|_| self.0.needs_backends());
-        let all = ListFilter { authorizer: self.0.clone(), claims: caller.claims.clone(), backends };
+        let all = ListFilter::new(&self.0, caller, backends);
         Step::Pending(Box::pin(async move {
             let decision = self.of_each(&all, feature, uris).await;
             self.settled(exchange, &decision)

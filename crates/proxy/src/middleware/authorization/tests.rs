@@ -67,6 +67,20 @@ impl Server {
     }
 }
 
+/// Servers that describe themselves to each client differently.
+#[derive(Clone, Debug)]
+struct PerClient([(Map<String, Value>, Server); 2]);
+
+impl ToolSource for PerClient {
+    fn request(&self, exchange: Exchange, _: usize) -> Pin<Box<dyn Future<Output = Option<Message>> + Send + '_>> {
+        Box::pin(async move {
+            let claims = &exchange.head.caller.as_ref()?.claims;
+            let (_, server) = self.0.iter().find(|(client, _)| *client == **claims)?;
+            server.reply(exchange.message()?)
+        })
+    }
+}
+
 impl ToolSource for Server {
     fn request(&self, exchange: Exchange, _: usize) -> Pin<Box<dyn Future<Output = Option<Message>> + Send + '_>> {
         Box::pin(async move { self.reply(exchange.message()?) })
@@ -103,7 +117,8 @@ fn exchange(claims: &Map<String, Value>, method: &str, params: &Value) -> Exchan
     let request = Request::builder().method("POST").uri("/mcp").header("content-type", "application/json");
     let (parts, ()) = request.body(()).unwrap().into_parts();
     let mut head = Head::new(parts, Peer { address: ([127, 0, 0, 1], 1).into(), tls: false });
-    head.caller = Some(Caller { claims: Arc::new(claims.clone()), ..Caller::anonymous(0) });
+    let caller = Caller::local(claims.get("sub").and_then(Value::as_str).unwrap(), 0);
+    head.caller = Some(Caller { claims: Arc::new(claims.clone()), ..caller });
     Exchange::new(head, Content::Message(Message::parse(Bytes::from(body)).unwrap()))
 }
 
@@ -176,38 +191,46 @@ fn entities() -> impl Strategy<Value = Value> {
     select(vec![json!([]), json!([group]), json!([tool, group])])
 }
 
-/// What a client sees in a list, it may call, and nothing else: whether the call comes before the list or after it.
+/// What a client sees in a list, it may call, and nothing else: whether the call comes before the list or after it, and whatever the server
+/// tells another client of the same tools in between.
 #[test]
 fn a_list_and_a_call_never_disagree() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut runner = TestRunner::new(Config { cases: SERVERS, ..Config::default() });
     let (allowed, denied) = (Cell::new(0), Cell::new(0));
-    let result = runner.run(&(policies(), claims(), server(), entities()), |(policies, claims, server, entities)| {
+    let clients = (claims(), claims(), server(), server());
+    let result = runner.run(&(policies(), clients, entities()), |(policies, clients, entities)| {
+        let (mut ada, mut bob, of_ada, of_bob) = clients;
+        ada.insert("sub".to_owned(), json!("ada"));
+        bob.insert("sub".to_owned(), json!("bob"));
+        let servers = PerClient([(ada, of_ada), (bob, of_bob)]);
         for is_called_first in [true, false] {
-            let chain = chain(&policies, &entities, server.clone());
-            for (index, elements) in server.0.iter().enumerate() {
-                let names = elements.iter().map(|element| element[KINDS[index].2].as_str().unwrap());
-                let calls = |names: Vec<String>| {
-                    names
-                        .into_iter()
-                        .map(|name| (runtime.block_on(is_called(&chain, &claims, index, &name)), name))
-                        .collect::<Vec<_>>()
+            let chain = chain(&policies, &entities, servers.clone());
+            for index in 0..KINDS.len() {
+                let names = |server: &Server| -> Vec<String> {
+                    server.0[index].iter().map(|element| element[KINDS[index].2].as_str().unwrap().to_owned()).collect()
                 };
-                let names: Vec<String> = names.map(str::to_owned).collect();
-                let before = if is_called_first { calls(names.clone()) } else { Vec::new() };
-                let seen = runtime.block_on(seen(&chain, &claims, &server, index));
-                let called = if is_called_first { before } else { calls(names) };
-                for (is_allowed, name) in called {
-                    prop_assert_eq!(
-                        is_allowed,
-                        seen.contains(&name),
-                        "{} {:?} {}",
-                        KINDS[index].0,
-                        name,
-                        is_called_first
-                    );
-                    let count = if is_allowed { &allowed } else { &denied };
-                    count.set(count.get() + 1);
+                let calls = |(claims, server): &(Map<String, Value>, Server)| -> Vec<bool> {
+                    let call = |name: &String| runtime.block_on(is_called(&chain, claims, index, name));
+                    names(server).iter().map(call).collect()
+                };
+                let lists = |(claims, server): &(Map<String, Value>, Server)| {
+                    runtime.block_on(seen(&chain, claims, server, index))
+                };
+                let (called, seen) = if is_called_first {
+                    let called = servers.0.each_ref().map(calls);
+                    (called, servers.0.each_ref().map(lists))
+                } else {
+                    let seen = servers.0.each_ref().map(lists);
+                    (servers.0.each_ref().map(calls), seen)
+                };
+                for (((_, server), called), seen) in servers.0.iter().zip(called).zip(seen) {
+                    for (is_allowed, name) in called.into_iter().zip(names(server)) {
+                        let (list, is_seen) = (KINDS[index].0, seen.contains(&name));
+                        prop_assert_eq!(is_allowed, is_seen, "{} {:?} {}", list, name, is_called_first);
+                        let count = if is_allowed { &allowed } else { &denied };
+                        count.set(count.get() + 1);
+                    }
                 }
             }
         }

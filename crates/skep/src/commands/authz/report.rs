@@ -11,12 +11,12 @@ use crate::terminal::visible;
 pub(super) struct Report {
     /// The MCP server.
     pub(super) server: String,
-    pub(super) decisions: Vec<Explained>,
+    pub(super) decisions: Vec<Explanation>,
 }
 
 /// One decision, and why.
 #[derive(Debug, Serialize)]
-pub(super) struct Explained {
+pub(super) struct Explanation {
     pub(super) method: String,
     /// The tool, prompt or resource.
     pub(super) name: Option<String>,
@@ -40,7 +40,7 @@ pub(super) struct Place {
 
 impl Report {
     pub(super) fn text(&self, is_table: bool) -> String {
-        let rows: Vec<[String; 3]> = self.decisions.iter().map(Explained::row).collect();
+        let rows: Vec<[String; 3]> = self.decisions.iter().map(Explanation::row).collect();
         if !is_table {
             let line = |[name, verdict, why]: &[String; 3]| format!("{name}: {verdict}, {why}\n");
             return rows.iter().map(line).collect();
@@ -55,9 +55,9 @@ impl Report {
     }
 }
 
-// === impl Explained ===
+// === impl Explanation ===
 
-impl Explained {
+impl Explanation {
     fn row(&self) -> [String; 3] {
         let name = self.name.as_deref().unwrap_or(&self.method);
         let verdict = if self.allowed { "allowed" } else { "denied" };

@@ -157,8 +157,8 @@ pub(super) fn values(
     Ok(values)
 }
 
-/// The files of a proxy that come from Secrets.
-fn in_memory(files: &[SecretFile], namespace: &str, manifests: &Manifests) -> Result<MemoryFiles, String> {
+/// The files of a process that come from Secrets.
+pub(super) fn in_memory(files: &[SecretFile], namespace: &str, manifests: &Manifests) -> Result<MemoryFiles, String> {
     let one = |SecretFile { path, secret, key }: &SecretFile| {
         let bytes = manifests.bytes(ObjectKind::Secret, namespace, secret, key);
         bytes.map(|bytes| (path.into(), bytes.into())).map_err(|why| format!("file `{path}`: {why}"))

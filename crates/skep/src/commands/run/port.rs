@@ -14,7 +14,7 @@ use super::local_proxy::LocalProxy;
 use super::{GRACE, demo, holder};
 
 /// Which proxy has a port by its manifest: the first that sets it.
-pub(super) type Given = BTreeMap<u16, Claim>;
+pub(super) type ClaimedPorts = BTreeMap<u16, Claim>;
 
 /// A proxy and where its manifest is.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,8 +24,8 @@ pub(super) struct Claim {
 }
 
 /// The ports that manifests set.
-pub(super) fn given(proxies: &[LocalProxy]) -> Given {
-    let mut given = Given::new();
+pub(super) fn given(proxies: &[LocalProxy]) -> ClaimedPorts {
+    let mut given = ClaimedPorts::new();
     for proxy in proxies {
         if let Some(claim) = Claim::of(proxy) {
             given.entry(proxy.settings.listen.port()).or_insert(claim);
@@ -35,7 +35,7 @@ pub(super) fn given(proxies: &[LocalProxy]) -> Given {
 }
 
 /// Binds the port of a proxy and starts it.
-pub(super) async fn open(proxy: &LocalProxy, ports: &Ports, given: &Given) -> Result<Running, String> {
+pub(super) async fn open(proxy: &LocalProxy, ports: &Ports, given: &ClaimedPorts) -> Result<Running, String> {
     let mut settings = proxy.settings.clone();
     let first = given.get(&settings.listen.port());
     match (Claim::of(proxy), first) {

@@ -45,7 +45,7 @@ pub(super) enum State {
     Starting,
     /// The server is ready.
     Ready,
-    /// The proxy listens; the server behind it is not checked.
+    /// The proxy listens; its MCP server is not checked.
     Listening,
     /// The server is unavailable, and why.
     Failing(String),

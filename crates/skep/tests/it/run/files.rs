@@ -121,3 +121,29 @@ fn audit_events_go_to_standard_error_or_to_a_file() {
         }
     }
 }
+
+/// As logrotate does it: the file is renamed, and SIGHUP says so. Without a file, or at a terminal, a hangup ends the run.
+#[test]
+fn an_audit_log_of_a_run_that_was_rotated_is_opened_again_on_a_hangup() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = write(directory.path(), "a.yaml", &demo_server("recorded", ", audit: {enabled: true}"));
+    let (log, rotated) = (directory.path().join("audit.log"), directory.path().join("audit.log.1"));
+    let count = |path: &Path| std::fs::read_to_string(path).unwrap_or_default().lines().count();
+    let until = |what: &str, holds: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < deadline, "{what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let run = Running::start(&["-f", &file, "-o", "json", "--audit-log", log.to_str().unwrap()]);
+    let url = run.about("recorded")["url"].as_str().unwrap().to_owned();
+    call(&url);
+    until("the first event", &|| count(&log) == 1);
+    std::fs::rename(&log, &rotated).unwrap();
+    run.signal("-HUP");
+    until("a new file", &|| log.exists());
+    call(&url);
+    until("an event in the new file", &|| count(&log) == 1);
+    assert_eq!((count(&rotated), run.stop().as_str()), (1, ""));
+}

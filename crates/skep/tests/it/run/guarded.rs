@@ -105,7 +105,7 @@ fn calculate() -> String {
 }
 
 #[test]
-fn what_guards_a_server_in_a_cluster_guards_it_here() {
+fn the_guards_of_a_server_in_a_cluster_hold_on_this_machine() {
     let around = Surroundings::start();
     let directory = tempfile::tempdir().unwrap();
     let file = write(directory.path(), "guarded.yaml", &around.manifests());

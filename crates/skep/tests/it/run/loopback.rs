@@ -6,24 +6,24 @@ use std::sync::{Arc, Mutex};
 
 /// A request as it was received.
 #[derive(Clone, Debug)]
-pub(super) struct Received {
+pub(crate) struct Received {
     /// The method and the path.
-    pub(super) line: String,
+    pub(crate) line: String,
     /// Header lines; names in small letters.
     headers: Vec<(String, String)>,
-    pub(super) body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
 }
 
 /// A server, and what it received. It runs until the test ends.
-pub(super) struct Loopback {
-    pub(super) address: SocketAddr,
+pub(crate) struct Loopback {
+    pub(crate) address: SocketAddr,
     received: Arc<Mutex<Vec<Received>>>,
 }
 
 // === impl Received ===
 
 impl Received {
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find_map(|(other, value)| (other == name).then_some(value.as_str()))
     }
 
@@ -50,7 +50,7 @@ impl Received {
 
 impl Loopback {
     /// Starts a server that answers with JSON.
-    pub(super) fn start(answer: impl Fn(&Received) -> String + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(answer: impl Fn(&Received) -> String + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, received) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
         let (answer, kept) = (Arc::new(answer), received.clone());
@@ -63,7 +63,7 @@ impl Loopback {
         Self { address, received }
     }
 
-    pub(super) fn received(&self) -> Vec<Received> {
+    pub(crate) fn received(&self) -> Vec<Received> {
         self.received.lock().unwrap().clone()
     }
 }

@@ -2,6 +2,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Mutex;
+use std::task::{Context, Waker};
 
 use serde_json::Value;
 
@@ -103,9 +104,11 @@ async fn a_flush_waits_for_room_in_a_full_queue() {
         log.write(&event("a"));
     }
     let writer = Writer::new(Sink::open(path.clone()).unwrap(), log.counts.clone(), "c".to_owned());
-    // The flush is polled first, and finds the queue full.
-    let write = async { std::thread::spawn(move || writer.run(&receiver)) };
-    let ((), thread) = tokio::join!(log.flush(), write);
+    let mut flush = Box::pin(log.flush());
+    let is_waiting = flush.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
+    assert!(is_waiting, "the queue is full");
+    let thread = std::thread::spawn(move || writer.run(&receiver));
+    flush.await;
     assert_eq!(read_file(&path).len(), EVENTS);
     drop(log);
     thread.join().unwrap();

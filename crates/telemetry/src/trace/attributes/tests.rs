@@ -67,9 +67,12 @@ fn attributes_have_the_names_of_opentelemetry_and_on_request_those_of_before() {
         "user_agent.original",
         "gen_ai.prompt.name",
         "network.protocol.name",
+        "mcp.backend.protocol.version",
     ] {
         assert!(!modern.contains_key(name), "{name}");
     }
+    let sse = SpanFacts { transport: "sse".to_owned(), ..call() };
+    assert_eq!(map(sse.attributes(false))["mcp.backend.protocol.version"], "1.1");
     let both = map(call().attributes(true));
     for (name, value) in [
         ("http.method", "POST"),

@@ -52,12 +52,63 @@ async fn a_server_that_is_slow_to_start_again_is_waited_for() {
     assert_eq!(starts.load(Ordering::SeqCst), 2);
 }
 
+/// A server whose responses to some methods are too long.
+fn talkative() -> Connect {
+    Box::new(|| {
+        Box::pin(async move {
+            let (stdin, input) = tokio::io::duplex(1 << 16);
+            let (mut output, stdout) = tokio::io::duplex(1 << 16);
+            tokio::spawn(async move {
+                let mut lines = BufReader::new(input).lines();
+                let long = "x".repeat(1 << 16);
+                while let Ok(Some(line)) = lines.next_line().await {
+                    let message: serde_json::Value = serde_json::from_str(&line).unwrap();
+                    let id = &message["id"];
+                    let answer = match message["method"].as_str() {
+                        Some("first") => format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"a":"{long}"}}}}"#),
+                        Some("last") => format!(r#"{{"result":{{"a":"{long}"}},"jsonrpc":"2.0","id":{id}}}"#),
+                        Some("hidden") => format!(r#"{{"result":["{long}"],"id":{id},"b":["{long}"]}}"#),
+                        Some("silent") => continue,
+                        _ => format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#),
+                    };
+                    output.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+                }
+            });
+            let (stderr, held) = (Box::new(tokio::io::empty()), Box::new(()));
+            Ok(Pipe { stdin: Box::new(stdin), stdout: Box::new(stdout), stderr, held })
+        })
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_does_not_wait_for_a_response_that_is_too_long() {
+    let (upstream, talk) = StdioUpstream::start(talkative(), Limits { message: 1000 });
+    tokio::spawn(talk);
+    let call = async |method: &str| {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"}}"#);
+        upstream.forward(&Message::parse(text.into()).unwrap(), Era::Legacy, None, None).await.unwrap()
+    };
+    for method in ["first", "last", "hidden"] {
+        let response = tokio::time::timeout(AGAIN, async { call(method).await.response().await }).await;
+        assert_eq!(
+            response.expect("it is not waited for").unwrap_err(),
+            CallError::TooLarge { limit: 1000 },
+            "{method}"
+        );
+        assert!(call("ping").await.response().await.is_ok());
+    }
+    // Which of two it responds to is not known: neither fails.
+    let mut silent = call("silent").await;
+    assert!(tokio::time::timeout(AGAIN, async { call("hidden").await.response().await }).await.is_err());
+    assert!(tokio::time::timeout(AGAIN, silent.response()).await.is_err());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_behind_still_gets_every_cancellation() {
     let (upstream, mut queued) = StdioUpstream::with_server();
     let call = Message::parse(Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#)).unwrap();
     let with_server = upstream.forward(&call, Era::Legacy, None, None).await.unwrap();
-    let sent: serde_json::Value = serde_json::from_slice(&queued.try_recv().unwrap().bytes).unwrap();
+    let sent: serde_json::Value = serde_json::from_slice(&queued.try_recv().unwrap().render().unwrap()).unwrap();
     let mut waiting = Vec::new();
     for _ in 0..QUEUE {
         waiting.push(upstream.forward(&call, Era::Legacy, None, None).await.unwrap());

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::super::upstream::Line;
+use super::super::line::Line;
 use super::super::upstream::tests::{heard, message, request};
 use super::*;
 

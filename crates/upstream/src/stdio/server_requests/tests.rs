@@ -68,7 +68,7 @@ async fn who_leaves_before_there_was_room_for_an_answer_can_give_it_again() {
     assert_eq!(upstream.dispatch(&elicitation()), None);
     let number = read(&hears.recv().await.unwrap())["id"].clone();
     for _ in 0..QUEUE {
-        upstream.send_line(&Bytes::new(), || Some(Bytes::from_static(b"{}\n"))).await.unwrap();
+        upstream.send_line(|| Some(LineText::Whole(Bytes::from_static(b"{}\n")))).await.unwrap();
     }
     let left = tokio::time::timeout(Duration::ZERO, upstream.forward_notification(&answer(&number), Some(&ann))).await;
     assert!(left.is_err(), "there is no room");

@@ -3,6 +3,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::super::line::LineText;
 use super::super::upstream::tests::{heard, request};
 use super::*;
 use crate::upstream::Upstream as _;
@@ -50,12 +51,12 @@ async fn nothing_but_the_handshake_is_queued_for_a_server_that_is_not_ready() {
     let news = request(&json!(1), "notifications/roots/list_changed", &json!({}));
     // A request that waits for room goes to the next server.
     for _ in 0..super::super::upstream::QUEUE {
-        upstream.send_line(&bytes::Bytes::new(), || Some("{}\n".into())).await.unwrap();
+        upstream.send_line(|| Some(LineText::Whole("{}\n".into()))).await.unwrap();
     }
     let (called, notified) = {
         let (one, two, ping) = (upstream.clone(), upstream.clone(), ping.clone());
         let called = tokio::spawn(async move { one.forward(&ping, Era::Legacy, None, None).await });
-        (called, tokio::spawn(async move { two.send_line(&bytes::Bytes::new(), || Some("{}\n".into())).await }))
+        (called, tokio::spawn(async move { two.send_line(|| Some(LineText::Whole("{}\n".into()))).await }))
     };
     tokio::time::sleep(Duration::from_secs(1)).await;
     upstream.disconnected(&mut queued);

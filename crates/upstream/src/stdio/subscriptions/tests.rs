@@ -1,5 +1,6 @@
 use serde_json::{Value, json};
 
+use super::super::line::LineText;
 use super::super::upstream::tests::{heard, request};
 use super::*;
 use crate::upstream::{Call, Upstream as _};
@@ -63,7 +64,7 @@ async fn item_8_subscriptions_count_and_leave_room_for_calls() {
 async fn a_request_of_the_proxys_own_waits_no_longer_than_it_may_for_a_server_that_does_not_read() {
     let (upstream, _queued) = StdioUpstream::with_server();
     for _ in 0..super::super::upstream::QUEUE {
-        upstream.send_line(&bytes::Bytes::new(), || Some("{}\n".into())).await.unwrap();
+        upstream.send_line(|| Some(LineText::Whole("{}\n".into()))).await.unwrap();
     }
     let since = Instant::now();
     upstream.request_internally("logging/setLevel", "{}", TIMEOUT).await;

@@ -3,7 +3,7 @@ use skep_mcp::{Era, era};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::super::upstream::Line;
+use super::super::line::Line;
 use super::*;
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
@@ -37,7 +37,7 @@ fn ask(upstream: &Arc<StdioUpstream>, tool: &str, is_claimed: bool) -> JoinHandl
 /// The parameters of the server's next request, which is answered.
 async fn answer(upstream: &Arc<StdioUpstream>, queued: &mut mpsc::Receiver<Line>, mut answer: Value) -> Value {
     let line = tokio::time::timeout(PATIENCE, queued.recv()).await.expect("the server is asked").unwrap();
-    let asked: Value = serde_json::from_slice(&line.bytes).unwrap();
+    let asked: Value = serde_json::from_slice(&line.render().unwrap()).unwrap();
     assert_eq!(asked["method"], "tools/list");
     answer["jsonrpc"] = json!("2.0");
     answer["id"] = asked["id"].clone();

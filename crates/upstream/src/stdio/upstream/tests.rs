@@ -25,7 +25,7 @@ pub(crate) fn elicitation() -> Message {
 
 /// What the server hears next.
 pub(in crate::stdio) async fn heard(queued: &mut mpsc::Receiver<Line>) -> Value {
-    serde_json::from_slice(&queued.recv().await.unwrap().bytes).unwrap()
+    serde_json::from_slice(&queued.recv().await.unwrap().render().unwrap()).unwrap()
 }
 
 /// The number of the request that the server hears next.

@@ -264,6 +264,13 @@ async fn a_call_that_is_dropped_is_cancelled_at_the_legacy_server() {
                 (&wire.message["id"], &wire.session),
                 "{over:?}"
             );
+            // A call that asks for a log has a session of its own, which ends with it.
+            if over == Over::Http && meta != json!({}) {
+                fake.wait("DELETE", 1).await;
+                let methods = fake.methods();
+                let place = |method: &str| methods.iter().position(|one| one.contains(method));
+                assert!(place("notifications/cancelled") < place("DELETE"), "{methods:?}");
+            }
         }
     }
 }

@@ -232,7 +232,7 @@ fn kept_vectors_are_bounded_and_those_that_are_used_stay() {
         key[..8].copy_from_slice(&number.to_be_bytes());
         key
     };
-    let vector: Vector = vec![1.0; KEPT_BYTES / 4 / 10].into();
+    let vector: Vector = vec![1.0; Caches::of_process().vectors / 4 / 10].into();
     for number in 0..20 {
         kept.insert(key(number), vector.clone());
         assert!(kept.get(&key(0)).is_some());

@@ -39,7 +39,7 @@ async fn the_streams_are_kept_apart_and_unknown_ones_are_ignored() {
 }
 
 #[tokio::test]
-async fn what_is_written_arrives_in_order_and_in_messages_that_the_api_server_takes() {
+async fn bytes_arrive_in_order_and_in_messages_that_the_api_server_accepts() {
     let (mut pipe, mut pod) = attached(1 << 20).await;
     let words: Vec<u8> = (0..3 * CHUNK).map(|number| b'a' + u8::try_from(number % 26).unwrap()).collect();
     pipe.stdin.write_all(&words).await.unwrap();

@@ -90,7 +90,7 @@ fn a_remote_proxy_gets_the_variables_of_its_pod_but_not_its_home() {
 }
 
 #[test]
-fn what_a_machine_cannot_give_is_refused_with_what_to_do() {
+fn resources_that_need_a_cluster_are_refused_with_advice() {
     let inline = |more: &str| {
         let issuer = "issuer: 'https://idp.example'";
         ours("MCPOIDCConfig", "idp", &format!("{{type: inline, inline: {{{issuer}, clientId: c{more}}}}}"))

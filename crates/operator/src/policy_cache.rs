@@ -1,4 +1,4 @@
-//! The verdicts of the policy engines, remembered by what was judged.
+//! A cache of the verdicts of the policy engines, by the policies that they are about.
 //!
 //! Every plan of a workload checks the policies that it refers to, and a thousand workloads may refer to the same 256 KiB of them:
 //! parsing those each time would keep the operator from all other objects.
@@ -10,12 +10,12 @@ use serde_json::Value;
 use skep_plan::canonical;
 use skep_plan::world::{Policies, PolicyError};
 
-/// How many verdicts are remembered; beyond it the oldest one is forgotten.
+/// How many verdicts the cache holds; the oldest one is evicted.
 const MOST: usize = 1024;
 
-/// Policies whose verdicts are remembered.
+/// The policy engines, with a cache of their verdicts.
 #[derive(Debug)]
-pub(crate) struct Remembered {
+pub(crate) struct PolicyCache {
     engines: Box<dyn Policies>,
     verdicts: Mutex<Verdicts>,
 }
@@ -27,10 +27,10 @@ struct Verdicts {
     order: VecDeque<String>,
 }
 
-// === impl Remembered ===
+// === impl PolicyCache ===
 
-impl Remembered {
-    /// Remembers what these engines decide.
+impl PolicyCache {
+    /// A cache in front of these engines.
     pub(crate) fn new(engines: Box<dyn Policies>) -> Self {
         Self { engines, verdicts: Mutex::default() }
     }
@@ -40,7 +40,7 @@ impl Remembered {
     }
 }
 
-impl Policies for Remembered {
+impl Policies for PolicyCache {
     fn check(&self, engine: &str, config: &Value) -> Result<(), PolicyError> {
         let digest = digest(engine, config);
         if let Some(known) = self.with(|verdicts| verdicts.known.get(&digest).cloned()) {
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_policy_is_parsed_once_however_many_workloads_refer_to_it() {
         let count = Arc::new(AtomicUsize::new(0));
-        let policies = Remembered::new(Box::new(Counting(Arc::clone(&count))));
+        let policies = PolicyCache::new(Box::new(Counting(Arc::clone(&count))));
         let (valid, invalid) = (json!({ "valid": true }), json!({ "valid": false }));
         for _ in 0..100 {
             assert_eq!(policies.check("cedarv1", &valid), Ok(()));
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn verdicts_are_bounded() {
         let count = Arc::new(AtomicUsize::new(0));
-        let policies = Remembered::new(Box::new(Counting(Arc::clone(&count))));
+        let policies = PolicyCache::new(Box::new(Counting(Arc::clone(&count))));
         let check = |number: usize| policies.check("cedarv1", &json!({ "valid": true, "number": number }));
         (0..=MOST).for_each(|number| check(number).unwrap());
         assert_eq!(policies.with(|verdicts| (verdicts.known.len(), verdicts.order.len())), (MOST, MOST));

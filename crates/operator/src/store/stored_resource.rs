@@ -14,7 +14,7 @@ const LONGEST_PARSED: usize = 8 * 1024;
 
 /// A readable resource. A clone shares it.
 #[derive(Clone, Debug)]
-pub struct Held(Form);
+pub struct StoredResource(Form);
 
 #[derive(Clone, Debug)]
 enum Form {
@@ -32,9 +32,9 @@ struct Text {
     values: usize,
 }
 
-// === impl Held ===
+// === impl StoredResource ===
 
-impl Held {
+impl StoredResource {
     /// Reads an object, and holds it in the form that its size asks for.
     pub(super) fn read(kind: KindName, value: &Value) -> Result<Self, String> {
         let resource = parse(kind, value)?;
@@ -102,7 +102,7 @@ mod tests {
     fn a_large_object_is_held_as_text_and_read_as_it_was() {
         for (arguments, is_text) in [(1, false), (10_000, true)] {
             let value = server(arguments);
-            let held = Held::read(KindName::MCPServer, &value).unwrap();
+            let held = StoredResource::read(KindName::MCPServer, &value).unwrap();
             assert_eq!(matches!(held.0, Form::Text(_)), is_text);
             assert_eq!(held.values_to_parse() > 10_000, is_text);
             let expected = Resource::from_ref(KindName::MCPServer, &value).unwrap();

@@ -7,13 +7,13 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round {
     /// Milliseconds of processor time per 1,000 calls.
-    cpu: Option<f64>,
+    pub(super) cpu: Option<f64>,
     /// Calls per second.
     rate: f64,
     /// Milliseconds that half of the calls stayed below.
     half: f64,
     /// Milliseconds that 99 of 100 calls stayed below.
-    most: f64,
+    pub(super) most: f64,
 }
 
 /// The memory of a proxy, in MiB.
@@ -55,11 +55,16 @@ impl Round {
 
 /// The table of all ways for one length of results. Ratios are to the way called `floor`.
 pub(super) fn calls(size: usize, names: &[&str], rounds: &[Vec<Round>]) -> String {
-    let floor = names.iter().zip(rounds).find(|(name, _)| **name == "floor").map(|(_, rounds)| rounds);
+    beside("floor", &format!("results of {size} bytes"), names, rounds)
+}
+
+/// The table of all ways under a title. Ratios are to the way of this name.
+pub(super) fn beside(base: &str, title: &str, names: &[&str], rounds: &[Vec<Round>]) -> String {
+    let floor = names.iter().zip(rounds).find(|(name, _)| **name == base).map(|(_, rounds)| rounds);
     let floor_cpu = floor.and_then(|rounds| median(rounds, |round| round.cpu));
     let floor_rate = floor.and_then(|rounds| median(rounds, |round| Some(round.rate)));
     let mut table = format!(
-        "\nresults of {size} bytes\n{:<18} {:>27} {:>6}  {:>9} {:>6}  {:>8} {:>8}\n",
+        "\n{title}\n{:<18} {:>27} {:>6}  {:>9} {:>6}  {:>8} {:>8}\n",
         "", "CPU ms per 1,000 calls", "ratio", "calls/s", "ratio", "p50 ms", "p99 ms"
     );
     for (name, rounds) in names.iter().zip(rounds) {
@@ -145,7 +150,7 @@ pub(super) fn memory(open: usize, closed: usize, memories: &[Memory]) -> String 
     table
 }
 
-fn median(rounds: &[Round], what: impl Fn(&Round) -> Option<f64>) -> Option<f64> {
+pub(super) fn median(rounds: &[Round], what: impl Fn(&Round) -> Option<f64>) -> Option<f64> {
     let mut values: Vec<f64> = rounds.iter().filter_map(what).collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
@@ -201,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_called_has_no_ratio() {
+    fn a_proxy_that_was_never_called_has_no_ratio() {
         let table = calls(1, &["direct"], &[vec![Round::new(Vec::new(), Duration::from_secs(1), None)]]);
         assert!(table.lines().any(|line| line.starts_with("direct") && line.contains('-')));
     }

@@ -14,7 +14,9 @@ use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 
 const SESSION: &str = "mcp-session-id";
 const VERSION: &str = "2025-11-25";
@@ -24,12 +26,22 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Some callers of one URL.
 pub(super) struct Callers(Vec<Caller>);
 
+/// A request, and how long its result is at least.
+#[derive(Clone, Debug)]
+pub(super) struct Ask {
+    method: &'static str,
+    params: String,
+    length: usize,
+}
+
 /// One caller.
 struct Caller {
     sender: SendRequest<Full<Bytes>>,
     path: Uri,
     headers: HeaderMap,
     id: u64,
+    /// Which of several requests is its next one.
+    turn: usize,
 }
 
 /// The checked members of a response.
@@ -40,6 +52,19 @@ struct Answer<'a> {
     result: Option<&'a RawValue>,
 }
 
+// === impl Ask ===
+
+impl Ask {
+    pub(super) fn new(method: &'static str, params: &Value, length: usize) -> Self {
+        Self { method, params: params.to_string(), length }
+    }
+
+    /// A call of a tool that returns as many bytes as it is asked for.
+    pub(super) fn tool(name: &str, size: usize) -> Self {
+        Self::new("tools/call", &json!({ "name": name, "arguments": { "size": size } }), size)
+    }
+}
+
 // === impl Callers ===
 
 impl Callers {
@@ -47,7 +72,12 @@ impl Callers {
     pub(super) async fn connect(url: &str, count: usize) -> Result<Self> {
         let url: Uri = url.parse().with_context(|| format!("`{url}` is not a URL"))?;
         let callers = (0..count).map(|_| Caller::connect(&url)).collect::<FuturesUnordered<_>>();
-        let callers = callers.map_err(|error| error.context(format!("cannot connect to {url}"))).try_collect().await?;
+        let callers = callers.map_err(|error| error.context(format!("cannot connect to {url}")));
+        let mut callers: Vec<Caller> = callers.try_collect().await?;
+        // Each begins with another one of several requests.
+        for (turn, caller) in callers.iter_mut().enumerate() {
+            caller.turn = turn;
+        }
         Ok(Self(callers))
     }
 
@@ -81,19 +111,54 @@ impl Callers {
         .map(drop)
     }
 
-    /// Calls the tool for a duration, and returns how long each call took.
-    pub(super) async fn call(&mut self, size: usize, time: Duration) -> Result<Vec<Duration>> {
+    /// Sends these requests in turns for a duration, and returns how long each took.
+    pub(super) async fn ask_for(&mut self, asks: &[Ask], time: Duration) -> Result<Vec<Duration>> {
         let end = Instant::now() + time;
         let taken = self.each(async |caller| {
             let mut taken = Vec::new();
             while Instant::now() < end {
                 let started = Instant::now();
-                caller.call(size).await?;
+                caller.ask_next(asks).await?;
                 taken.push(started.elapsed());
             }
             Ok(taken)
         });
         Ok(taken.await?.into_iter().flatten().collect())
+    }
+
+    /// Sends each of these requests once for each caller.
+    pub(super) async fn ask_each(&mut self, asks: &[Ask]) -> Result<()> {
+        let done = self.each(async |caller| {
+            for _ in asks {
+                caller.ask_next(asks).await?;
+            }
+            Ok(())
+        });
+        done.await.map(drop)
+    }
+
+    /// Sends a request of the first caller, and returns the body of its response.
+    pub(super) async fn ask(&mut self, ask: &Ask) -> Result<Bytes> {
+        let caller = self.0.first_mut().context("there is no caller")?;
+        caller.ask(ask).await.map(|(_, body)| body)
+    }
+
+    /// Listens in the session of each caller, until this is dropped.
+    pub(super) async fn listen(self) -> Result<JoinSet<()>> {
+        let mut listening = JoinSet::new();
+        for mut caller in self.0 {
+            let mut request = Request::new(Full::default());
+            *request.uri_mut() = caller.path.clone();
+            *request.headers_mut() = caller.headers.clone();
+            let response = caller.sender.send_request(request).await?;
+            ensure!(response.status() == StatusCode::OK, "GET answered {}", response.status());
+            let mut body = response.into_body();
+            listening.spawn(async move {
+                let _connection = caller;
+                while let Some(Ok(_)) = body.frame().await {}
+            });
+        }
+        Ok(listening)
     }
 
     /// Opens sessions, and leaves them open.
@@ -118,12 +183,17 @@ impl Callers {
         Ok(())
     }
 
-    /// Opens sessions and ends each at once.
-    pub(super) async fn open_and_close(&mut self, count: usize) -> Result<()> {
+    /// Opens sessions and ends each after one of these requests, or at once.
+    pub(super) async fn open_and_close(&mut self, count: usize, asks: &[Ask]) -> Result<()> {
         let each = count.div_ceil(self.0.len().max(1));
         let done = self.each(async |caller| {
             for _ in 0..each {
                 let session = caller.open().await?;
+                if !asks.is_empty() {
+                    caller.headers.insert(SESSION, session.clone());
+                    caller.ask_next(asks).await?;
+                    caller.headers.remove(SESSION);
+                }
                 caller.close(session).await?;
             }
             Ok(())
@@ -160,14 +230,14 @@ impl Caller {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert("mcp-protocol-version", HeaderValue::from_static(VERSION));
         let path = url.path_and_query().map_or("/", |path| path.as_str()).parse()?;
-        Ok(Self { sender, path, headers, id: 0 })
+        Ok(Self { sender, path, headers, id: 0, turn: 0 })
     }
 
     async fn open(&mut self) -> Result<HeaderValue> {
-        let params = format!(
-            r#"{{"protocolVersion":"{VERSION}","capabilities":{{}},"clientInfo":{{"name":"bench","version":"1"}}}}"#
-        );
-        let headers = self.ask("initialize", &params, 0).await?;
+        let params = json!({
+            "protocolVersion": VERSION, "capabilities": {}, "clientInfo": { "name": "bench", "version": "1" },
+        });
+        let (headers, _) = self.ask(&Ask::new("initialize", &params, 0)).await?;
         headers.get(SESSION).cloned().context("the answer to initialize opens no session")
     }
 
@@ -179,13 +249,16 @@ impl Caller {
         Ok(())
     }
 
-    async fn call(&mut self, size: usize) -> Result<()> {
-        let params = format!(r#"{{"name":"bytes","arguments":{{"size":{size}}}}}"#);
-        self.ask("tools/call", &params, size).await.map(drop)
+    /// Sends the request whose turn it is.
+    async fn ask_next(&mut self, asks: &[Ask]) -> Result<()> {
+        let ask = asks.get(self.turn % asks.len().max(1)).context("there is nothing to ask")?;
+        self.turn += 1;
+        self.ask(ask).await.map(drop)
     }
 
     /// Sends a request, and checks the id and the length of its response.
-    async fn ask(&mut self, method: &str, params: &str, length: usize) -> Result<HeaderMap> {
+    async fn ask(&mut self, ask: &Ask) -> Result<(HeaderMap, Bytes)> {
+        let Ask { method, params, length } = ask;
         self.id += 1;
         let id = self.id;
         let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
@@ -194,7 +267,7 @@ impl Caller {
         ensure!(status == StatusCode::OK, "{method} answered {status}: {text}");
         let is_answer = |text: &str| {
             serde_json::from_str::<Answer<'_>>(text).is_ok_and(|answer| {
-                answer.id == Some(id) && answer.result.is_some_and(|result| result.get().len() >= length)
+                answer.id == Some(id) && answer.result.is_some_and(|result| result.get().len() >= *length)
             })
         };
         let mut events = text.lines().filter_map(|line| line.strip_prefix("data: "));
@@ -202,7 +275,7 @@ impl Caller {
             let start: String = text.chars().take(200).collect();
             bail!("{method} with id {id} got something else: {start}");
         }
-        Ok(headers)
+        Ok((headers, body))
     }
 
     async fn send(
