@@ -146,17 +146,8 @@ impl Backends {
             }
         };
         if let Some(settings) = self.monitor {
-            tokio::spawn(monitor(Arc::downgrade(backend), settings, changed.clone()).in_current_span());
+            tokio::spawn(monitor(Arc::downgrade(backend), settings, changed).in_current_span());
         }
-        let mut offered = backend.offers.changes();
-        tokio::spawn(
-            async move {
-                while offered.changed().await.is_ok() {
-                    changed();
-                }
-            }
-            .in_current_span(),
-        );
         // A backend that knows its clients by their credentials has nothing to say to none of them. It is listened to by each client that
         // listens itself.
         if !backend.spec.strategy.is_of_client() {

@@ -168,20 +168,13 @@ impl Offers {
         if let Some(known) = before.known(Viewer::Anyone) {
             offer.inherit(&known);
         }
-        // What the others see is asked for in their names, by those that listen.
-        if self.with(|viewers| viewers.values().any(|offer| offer.owner.is_some())) {
-            self.changes.send_modify(|changes| *changes += 1);
-        }
     }
 
     /// The same for what one viewer sees, which is asked for at once in its name.
     pub(crate) fn expire_and_refresh_for(&self, me: &Arc<Backend>, viewer: Viewer, client: &ClientContext) {
         let offer = self.offer(viewer, client);
-        offer.state.send_if_modified(|state| {
-            state.outcome = None;
-            false
-        });
-        start_refresh(me, &offer, client);
+        offer.expire();
+        let _ended = start_refresh(me, &offer, client);
     }
 
     /// Whether it is known what is offered to all clients.

@@ -140,6 +140,7 @@ fn spec(name: &str) -> crate::backend::BackendSpec {
         ca_bundle: None,
         timeout: crate::backend::TIMEOUT,
         metadata: BTreeMap::new(),
+        auth_config_ref: None,
         digest: [0; 32],
     }
 }
