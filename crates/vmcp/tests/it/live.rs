@@ -31,8 +31,11 @@ pub(crate) struct Live {
     /// Its tools, by the client that they are of; those of all clients under no name.
     tools: Arc<Mutex<BTreeMap<String, Vec<String>>>>,
     /// Calls that it has not answered.
-    held: Arc<Mutex<Vec<(String, Value, Box<ReceivedCall>)>>>,
+    held: Arc<Mutex<Vec<HeldCall>>>,
 }
+
+/// A call, its request, and who called.
+type HeldCall = (String, Value, Box<ReceivedCall>);
 
 impl Live {
     pub(crate) fn new(tools: &[(&str, &str)]) -> Self {
@@ -114,10 +117,9 @@ impl Live {
     /// Answers the calls with this method.
     pub(crate) fn answer(&self, method: &str, result: &Value) {
         let mut held = self.held.lock().unwrap();
-        let (answered, rest) =
+        let (answered, rest): (Vec<HeldCall>, Vec<HeldCall>) =
             std::mem::take(&mut *held).into_iter().partition(|(_, request, _)| request["method"] == method);
         *held = rest;
-        let answered: Vec<_> = answered;
         for (_, request, call) in answered {
             respond(*call, &request, result);
         }
