@@ -137,6 +137,7 @@ impl Proxy {
             "name": "x", "groupRef": "x",
             "incomingAuth": { "type": "anonymous" },
             "outgoingAuth": { "source": "inline", "default": { "type": "unauthenticated" } },
+            "aggregation": { "conflictResolution": "prefix", "conflictResolutionConfig": { "prefixFormat": "{workload}_" } },
             "backends": backends.iter().map(backend).collect::<Vec<_>>(),
         });
         if let (Value::Object(config), Value::Object(members)) = (&mut config, members) {

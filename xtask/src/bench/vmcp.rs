@@ -35,7 +35,7 @@ use super::report::Round;
 use crate::process::Usage;
 use crate::{skep, ui};
 
-/// How many tools the backends have together.
+/// How many tools the backends have together, with those that hang.
 const TOOLS: usize = 1000;
 /// The length of results, in bytes.
 const SIZE: usize = 1024;

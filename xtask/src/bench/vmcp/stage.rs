@@ -23,6 +23,8 @@ pub(super) const ONE_SERVER: &str = "one server";
 
 /// The backends that hang: a name, and how.
 const HANGING: [(&str, &str); 2] = [("slow", "slow"), ("stalling", "stalling")];
+/// How many tools the others have together. All together fit on one page of a list.
+const OTHERS: usize = TOOLS - HANGING.len();
 /// How long a virtual server may take to list all tools.
 const LISTED: Duration = Duration::from_secs(30);
 
@@ -59,9 +61,9 @@ pub(super) struct Way {
 impl Stage {
     /// Starts so many backends, and what is in front of them.
     pub(super) fn start(binary: &Path, count: usize) -> Result<Self> {
-        let backends = Backends::start(count, TOOLS)?;
+        let backends = Backends::start(count, OTHERS)?;
         let hanging = Backends::start(HANGING.len(), HANGING.len())?;
-        let one_server = Backends::start(1, TOOLS)?;
+        let one_server = Backends::start(1, OTHERS)?;
         let first = *backends.ports.first().context("there is no backend")?;
         let floor_port = free_port()?;
         let floor = Process::start(
@@ -96,7 +98,7 @@ impl Stage {
     /// Waits until the virtual servers list all tools. Returns how long the list of the first one is, in bytes.
     pub(super) async fn wait_for_lists(&self) -> Result<usize> {
         let mut lengths = Vec::new();
-        for (server, tools) in [(&self.healthy, TOOLS), (&self.beside_hanging, TOOLS + HANGING.len())] {
+        for (server, tools) in [(&self.healthy, OTHERS), (&self.beside_hanging, TOOLS)] {
             let mut callers = Callers::connect(&server.url(), 1).await?;
             callers.initialize().await?;
             let deadline = Instant::now() + LISTED;
