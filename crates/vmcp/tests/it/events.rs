@@ -33,6 +33,7 @@ pub(crate) fn in_the_name_of_clients(spec: &mut BackendSpec) {
         scopes: Vec::new(),
         subject_token_type: String::new(),
         addresses: Addresses::Machine,
+        cache: skep_auth::CacheSize::default(),
     })));
 }
 
