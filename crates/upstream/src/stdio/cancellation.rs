@@ -20,15 +20,15 @@ pub(super) const REASON: usize = 4 * 1024;
 impl StdioUpstream {
     /// Forwards a client's cancellation of a request, which ends the request: servers do not
     /// answer it then. One without a session says so by leaving: ids are not its own, and it could mean another client's request.
-    pub(super) fn cancel(&self, message: &Message, session: Option<&SessionId>) -> Result<(), CallError> {
-        let (Some(id), Some(_)) = (message.cancels(), session) else { return Ok(()) };
+    pub(super) fn cancel(&self, message: &Message, session: Option<&SessionId>) {
+        let (Some(id), Some(_)) = (message.cancels(), session) else { return };
         let taken = self.with(|state| {
             let mut waiting = state.waiting.iter();
             let (wire, _) = waiting.find(|(_, one)| one.id == id && one.session.as_ref() == session)?;
             let wire = *wire;
             state.abandon_call(wire).map(|pending| (wire, pending))
         });
-        let Some((wire, (pending, unanswered))) = taken else { return Ok(()) };
+        let Some((wire, (pending, unanswered))) = taken else { return };
         pending.settle(Err(CallError::Cancelled));
         self.refuse_abandoned(unanswered);
         // It may wait beside the queue, where there is no room for long reasons.
@@ -39,7 +39,6 @@ impl StdioUpstream {
         } else {
             Line::whole(cancellation(wire))
         });
-        Ok(())
     }
 
     /// Cancels a call. The server is notified, if it still works on it.

@@ -110,10 +110,10 @@ pub(super) async fn write(
             None => tokio::select! {
                 biased;
                 Some(reply) = replied.recv() => reply,
-                next = queued.recv() => match next {
-                    Some(line) => render(upstream, line, &mut written),
-                    None => return "its queue was closed",
-                },
+                next = queued.recv() => {
+                    let Some(line) = next else { return "its queue was closed" };
+                    render(upstream, line, &mut written)
+                }
             },
         };
         // One write for as much as waits; a single message is written as it is.

@@ -93,7 +93,10 @@ impl StdioUpstream {
     ) -> Result<(), CallError> {
         match (message.kind(), message.method()) {
             (Kind::Response | Kind::Error, _) => self.answer(message, session).await,
-            (_, Some("notifications/cancelled")) => self.cancel(message, session),
+            (_, Some("notifications/cancelled")) => {
+                self.cancel(message, session);
+                Ok(())
+            }
             // The server was initialized by the proxy, once for all.
             (_, Some("notifications/initialized")) => Ok(()),
             _ => self.send_line(|| Some(LineText::of(message, Vec::new()))).await,

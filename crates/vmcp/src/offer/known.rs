@@ -34,10 +34,10 @@ pub enum CatalogueUse {
 /// What a backend offers to one viewer.
 #[derive(Debug)]
 pub struct Offer {
-    pub(super) state: watch::Sender<State>,
+    state: watch::Sender<State>,
     catalogues: Arc<Catalogues>,
     /// Whose share its catalogue counts in.
-    pub(super) owner: Owner,
+    owner: Owner,
     since: Instant,
     /// Whether its backend was there long before.
     is_late: bool,
@@ -45,11 +45,11 @@ pub struct Offer {
 
 /// What is known of a catalogue.
 #[derive(Debug, Default)]
-pub(super) struct State {
+struct State {
     /// The last good one.
     last: Option<Last>,
     /// When it was asked for the last time, and what went wrong if that failed.
-    pub(super) outcome: Option<(Instant, Result<(), FetchError>)>,
+    outcome: Option<(Instant, Result<(), FetchError>)>,
     /// Whether the backend said since then that it changed.
     is_expired: bool,
     /// How often it said so.
