@@ -105,16 +105,17 @@ pub(super) async fn write(
     let mut next = None;
     loop {
         written.clear();
-        let first = match next.take() {
-            Some(line) => render(upstream, line, &mut written),
-            None => tokio::select! {
+        let first = if let Some(line) = next.take() {
+            render(upstream, line, &mut written)
+        } else {
+            tokio::select! {
                 biased;
                 Some(reply) = replied.recv() => reply,
                 next = queued.recv() => {
                     let Some(line) = next else { return "its queue was closed" };
                     render(upstream, line, &mut written)
                 }
-            },
+            }
         };
         // One write for as much as waits; a single message is written as it is.
         buffer.clear();
