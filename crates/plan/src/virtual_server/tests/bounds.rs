@@ -117,7 +117,10 @@ fn more_entries_than_are_checked_are_refused_and_nothing_is_resolved() {
     let composite = |tools: Vec<Value>| with(&json!({ "config": { "compositeTools": tools } }));
     let references: Vec<Value> = (0..=100).map(|number| json!({ "name": format!("t{number}") })).collect();
     for (spec, expected) in [
-        (with_outgoing_auth("inline", backends), "spec.outgoingAuth.backends: there are 1001 entries; write at most 1000"),
+        (
+            with_outgoing_auth("inline", backends),
+            "spec.outgoingAuth.backends: there are 1001 entries; write at most 1000",
+        ),
         (
             composite(vec![tool(0); 101]),
             "spec.config.compositeTools: there are 101 tools with 0 steps; write at most 100 tools and 1000 steps",
