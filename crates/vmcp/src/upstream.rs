@@ -394,8 +394,7 @@ impl Upstream for VirtualUpstream {
                 Some((list, name)) => self.naming(client, list, name).await,
                 None => self.view(client).await,
             };
-            let names: Arc<dyn BackendNames> = view;
-            Some(names)
+            Some(view as Arc<dyn BackendNames>)
         })
     }
 

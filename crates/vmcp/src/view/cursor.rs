@@ -52,8 +52,8 @@ impl Cursors {
         let mut sealed = URL_SAFE_NO_PAD.decode(cursor).map_err(|_| CursorError)?;
         let (nonce, text) = sealed.split_at_mut_checked(NONCE_LEN).ok_or(CursorError)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| CursorError)?;
-        let sealer = self.0.as_ref().ok_or(CursorError)?;
-        let text = sealer.open_in_place(nonce, Aad::from(list.method()), text).map_err(|_| CursorError)?;
+        let aead = self.0.as_ref().ok_or(CursorError)?;
+        let text = aead.open_in_place(nonce, Aad::from(list.method()), text).map_err(|_| CursorError)?;
         let end = text.iter().rposition(|byte| *byte == END).ok_or(CursorError)?;
         let key = text.get(..end).and_then(|key| std::str::from_utf8(key).ok());
         key.map(str::to_owned).ok_or(CursorError)

@@ -109,9 +109,9 @@ impl Listed {
             later = written(self.elements.get(start..end)?);
             &later
         };
-        let last = self.keys.get(end).and_then(|_| self.keys.get(end.checked_sub(1)?));
-        let next = match last {
-            Some(last) => format!(r#","nextCursor":{}"#, Raw::string(&seal(last)?).as_str()),
+        let final_key = self.keys.get(end).and_then(|_| self.keys.get(end.checked_sub(1)?));
+        let next = match final_key {
+            Some(key) => format!(r#","nextCursor":{}"#, Raw::string(&seal(key)?).as_str()),
             None => String::new(),
         };
         Some(Raw::trusted(format!(r#"{{"{}":[{elements}]{next}{members}}}"#, list.key())))
