@@ -245,14 +245,13 @@ impl VirtualUpstream {
         let view = self.naming(&call.client, List::Tools, &name).await;
         let is_reserved = self.optimizer.is_some() && is_reserved_tool(&name);
         let tool = self.views.composite().get(&name).filter(|_| !is_reserved).cloned();
-        match tool.zip(view.composed(&name)) {
-            Some((tool, None)) => return self.run_composite(&call, tool, view),
+        if let Some(tool) = tool.filter(|_| view.has_composed(&name)) {
             // It would end in the middle.
-            Some((_, Some(backend))) => {
+            if let Some(backend) = view.missing_for(&name) {
                 let why = format!("backend `{backend}`: {}", forward::UNHEALTHY);
                 return Err(CallError::Unavailable(why.into()));
             }
-            None => {}
+            return self.run_composite(&call, tool, view);
         }
         let Some(route) = view.view.tool(&name).filter(|_| !is_reserved) else {
             return match &self.optimizer {

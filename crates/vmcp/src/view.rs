@@ -77,9 +77,14 @@ impl ClientView {
         self.catalogues.get(backend).map(|catalogue| catalogue.abilities).unwrap_or_default()
     }
 
-    /// Whether it has a composite tool of a name; with a backend that this needs and that is unavailable, if there is one.
-    pub(crate) fn composed(&self, name: &str) -> Option<Option<&BackendName>> {
-        self.composed.get(name).map(Option::as_ref)
+    /// Whether it has a composite tool of a name.
+    pub(crate) fn has_composed(&self, name: &str) -> bool {
+        self.composed.contains_key(name)
+    }
+
+    /// A backend that a composite tool needs and that is unavailable, if there is one.
+    pub(crate) fn missing_for(&self, name: &str) -> Option<&BackendName> {
+        self.composed.get(name).and_then(Option::as_ref)
     }
 }
 

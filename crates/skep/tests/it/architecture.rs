@@ -22,7 +22,7 @@ fn files(line: &str) -> Vec<PathBuf> {
     let mut directory = PathBuf::new();
     let named = code(line).filter(|word| is_file(word)).map(|word| {
         if word.starts_with("crates/") {
-            directory = Path::new(word).parent().unwrap().to_owned();
+            Path::new(word).parent().unwrap().clone_into(&mut directory);
             return PathBuf::from(word);
         }
         directory.join(word)

@@ -153,13 +153,12 @@ impl Offer {
             return Some(now + IN_FLIGHT);
         }
         let (at, outcome) = state.outcome.as_ref().filter(|_| !state.is_expired)?;
-        let holds = match outcome {
-            Err(_) => RETRY,
-            Ok(()) => {
-                let said = state.last.as_ref().and_then(|last| last.time_to_live).unwrap_or(FRESH);
-                let shortest = if purpose == CatalogueUse::List { SHORTEST } else { FRESH };
-                said.clamp(shortest, LONGEST)
-            }
+        let holds = if outcome.is_ok() {
+            let said = state.last.as_ref().and_then(|last| last.time_to_live).unwrap_or(FRESH);
+            let shortest = if purpose == CatalogueUse::List { SHORTEST } else { FRESH };
+            said.clamp(shortest, LONGEST)
+        } else {
+            RETRY
         };
         Some(*at + holds)
     }

@@ -212,7 +212,7 @@ impl Views {
             before
         });
         let known = before.as_ref().map(|before| &before.view.conflicts[..]).unwrap_or_default();
-        for conflict in made.view.conflicts.iter().filter(|conflict| !known.binary_search(conflict).is_err()) {
+        for conflict in made.view.conflicts.iter().filter(|conflict| known.binary_search(conflict).is_err()) {
             let Conflict { what, name, backends, outcome } = conflict;
             tracing::warn!(what, %name, ?backends, ?outcome, "backends offer the same name");
         }

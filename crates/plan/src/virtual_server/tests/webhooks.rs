@@ -30,7 +30,7 @@ fn webhooks_stand_in_the_configuration_with_their_secrets_as_files() {
     let validating = &mut written["validating"][0];
     let mut take = |pointer: &str| validating.pointer_mut(pointer).unwrap().take().as_str().unwrap().to_owned();
     let paths = ["/tlsConfig/caBundlePath", "/tlsConfig/clientCertPath", "/tlsConfig/clientKeyPath", "/hmacSecretRef"];
-    let paths = paths.map(|pointer| take(pointer));
+    let paths = paths.map(&mut take);
     for (path, file) in paths.iter().zip(["ca.crt", "tls.crt", "tls.key", "hmac"]) {
         assert!(path.starts_with(place) && path.ends_with(&format!("/{file}")), "{path}");
     }
@@ -49,8 +49,11 @@ fn webhooks_stand_in_the_configuration_with_their_secrets_as_files() {
         let mount = mounts.iter().find(|mount| mount["mountPath"] == directory).unwrap();
         assert_eq!((&mount["readOnly"], mount.get("subPath")), (&json!(true), None), "{mount}");
     }
-    let plain = planned(&spec(), &with_hooks(&hooks()));
-    assert_eq!((plain.status.field("webhookConfigHash"), config(&plain).get("webhooks")), (Some(&Value::Null), None));
+    let without = planned(&spec(), &with_hooks(&hooks()));
+    assert_eq!(
+        (without.status.field("webhookConfigHash"), config(&without).get("webhooks")),
+        (Some(&Value::Null), None)
+    );
 }
 
 #[test]
