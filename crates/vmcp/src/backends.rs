@@ -261,7 +261,7 @@ mod tests {
         backends.apply(vec![spec("http://a.example/mcp", 2)]);
         assert!(!Arc::ptr_eq(&before, &backends.get("a").unwrap()));
         assert_eq!(known(&backends).as_deref(), Some("tool"));
-        backends.apply(vec![spec("http://other.example/mcp", 2)]);
+        backends.apply(vec![spec("http://other.example/mcp", 3)]);
         assert_eq!(known(&backends), None, "that is another server");
     }
 }

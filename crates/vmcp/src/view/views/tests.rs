@@ -76,7 +76,7 @@ fn catalogue(name: &str, tools: &[&str]) -> (BackendName, Offered) {
 #[test]
 fn how_backends_are_changes_what_is_listed_and_no_name() {
     let composite = r#"{"name":"both","description":"d","parameters":{"type":"object"},
-        "steps":[{"id":"s","tool":"a.x"},{"id":"t","tool":"b.y"}]}"#;
+        "steps":[{"id":"s","tool":"a.z"},{"id":"t","tool":"b.y"}]}"#;
     for strategy in ["prefix", "priority", "manual", "prefixOnConflict"] {
         let rules =
             format!(r#"{{"conflictResolution":"{strategy}","conflictResolutionConfig":{{"priorityOrder":["a"]}}}}"#);
