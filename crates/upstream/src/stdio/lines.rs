@@ -25,9 +25,9 @@ pub(super) async fn read(
 ) -> &'static str {
     loop {
         match next(stdout, reader).await {
-            Ok(Heard::Malformed(id)) => upstream.settle_failed(id, CallError::Malformed),
-            Ok(Heard::TooLong { request, limit }) => upstream.settle_too_long(request, limit),
-            Ok(Heard::Message(message)) => {
+            Ok(FromServer::Malformed(id)) => upstream.settle_failed(id, CallError::Malformed),
+            Ok(FromServer::TooLong { request, limit }) => upstream.settle_too_long(request, limit),
+            Ok(FromServer::Message(message)) => {
                 // The reader never waits for the writer: a server that writes and does not read would then wait for us, and we
                 // for it.
                 if let Some(reply) = upstream.dispatch(&message)
@@ -43,7 +43,7 @@ pub(super) async fn read(
 
 /// What a line of the server is.
 #[expect(clippy::large_enum_variant, reason = "it is moved once, and the small one is rare")]
-enum Heard {
+enum FromServer {
     Message(Message),
     /// No message, but all that will ever come as the answer to a request.
     Malformed(u64),
@@ -55,42 +55,49 @@ enum Heard {
 }
 
 /// The next message. Malformed lines are skipped, unless they answer a call in flight.
-async fn next(stdout: &mut (impl AsyncRead + Unpin), reader: &mut lines::Reader) -> Result<Heard, &'static str> {
+async fn next(stdout: &mut (impl AsyncRead + Unpin), reader: &mut lines::Reader) -> Result<FromServer, &'static str> {
     loop {
-        match reader.next_line() {
-            Ok(Some(line)) => {
-                let Some(found) = lines::message(&line) else {
-                    if !line.iter().all(u8::is_ascii_whitespace) {
-                        tracing::debug!(bytes = line.len(), "skipping malformed line from server");
-                    }
-                    continue;
-                };
-                match Message::parse(line.slice_ref(found)) {
-                    Ok(message) => return Ok(Heard::Message(message)),
-                    Err(why) => {
-                        tracing::warn!(%why, bytes = line.len(), "skipping malformed line from server");
-                        if let Some(id) = lines::answered(found) {
-                            return Ok(Heard::Malformed(id));
-                        }
-                    }
-                }
-            }
+        let read = match reader.next_line() {
+            Ok(Some(line)) => of_line(&line),
+            Err(too_long) => of_too_long(&too_long),
             Ok(None) => match stdout.read_buf(reader.space()).await {
                 Ok(0) => return Err("its output ended"),
-                Ok(_) => {}
+                Ok(_) => None,
                 Err(_) => return Err("its output broke"),
             },
-            Err(too_long) => {
-                tracing::warn!(%too_long, "skipping a message of the server that is too long");
-                let limit = too_long.limit;
-                match too_long.responded() {
-                    Responded::Request(id) => return Ok(Heard::TooLong { request: Some(id), limit }),
-                    Responded::Unknown => return Ok(Heard::TooLong { request: None, limit }),
-                    Responded::None => {}
-                }
-            }
+        };
+        if let Some(read) = read {
+            return Ok(read);
         }
     }
+}
+
+/// What a whole line is; nothing if it is skipped.
+fn of_line(line: &Bytes) -> Option<FromServer> {
+    let Some(found) = lines::message(line) else {
+        if !line.iter().all(u8::is_ascii_whitespace) {
+            tracing::debug!(bytes = line.len(), "skipping malformed line from server");
+        }
+        return None;
+    };
+    match Message::parse(line.slice_ref(found)) {
+        Ok(message) => Some(FromServer::Message(message)),
+        Err(why) => {
+            tracing::warn!(%why, bytes = line.len(), "skipping malformed line from server");
+            lines::answered(found).map(FromServer::Malformed)
+        }
+    }
+}
+
+/// What a line beyond the limit is; nothing if it is no response.
+fn of_too_long(line: &lines::LineError) -> Option<FromServer> {
+    tracing::warn!(%line, "skipping a message of the server that is too long");
+    let request = match line.responded() {
+        Responded::Request(id) => Some(id),
+        Responded::Unknown => None,
+        Responded::None => return None,
+    };
+    Some(FromServer::TooLong { request, limit: line.limit })
 }
 
 pub(super) async fn write(

@@ -99,7 +99,8 @@ fn how_backends_are_changes_what_is_listed_and_no_name() {
                 assert_eq!(some.pages.list(list).iter().collect::<Vec<_>>(), expected, "{strategy} {list:?}");
                 assert!(expected.len() < all.pages.list(list).iter().count(), "{strategy} {list:?}");
             }
-            assert_eq!((all.missing_for("both"), all.pages.list(List::Tools).contains("both")), (None, true));
+            let lists_both = all.pages.list(List::Tools).contains("both");
+            assert_eq!((all.missing_for("both"), lists_both), (None, true), "{strategy}");
             assert_eq!(some.missing_for("both").map(|backend| &**backend), Some(down));
             assert_eq!(some.owner(List::Tools, "both"), ItemOwner::Composed);
         }
