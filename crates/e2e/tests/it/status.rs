@@ -71,7 +71,7 @@ async fn remote_proxies_and_virtual_servers_whose_new_pods_cannot_start_say_so()
     for (kind, name, service, broken) in
         [("MCPRemoteProxy", "far", "mcp-far-remote-proxy", overrides), ("VirtualMCPServer", "v", "vmcp-v", template)]
     {
-        home.condition(kind, name, "Ready", "True", "Ready").await?;
+        home.condition(kind, name, "Ready", "True", "DeploymentReady").await?;
         let address = home.address_of(service).await?;
         home.kind(kind).patch(name, &PatchParams::default(), &Patch::Merge(json!({ "spec": broken }))).await?;
         let ready = home.condition(kind, name, "Ready", "False", "RolloutStalled").await?;
@@ -81,7 +81,7 @@ async fn remote_proxies_and_virtual_servers_whose_new_pods_cannot_start_say_so()
         ensure!(get(&address, "/health")?.0.starts_with("HTTP/1.1 200"), "the old pod of {kind} does not serve");
         let mended = json!({ "spec": { "resourceOverrides": null, "podTemplateSpec": null } });
         home.kind(kind).patch(name, &PatchParams::default(), &Patch::Merge(mended)).await?;
-        home.condition(kind, name, "Ready", "True", "Ready").await?;
+        home.condition(kind, name, "Ready", "True", "DeploymentReady").await?;
     }
     home.cluster.remove().await
 }

@@ -123,8 +123,8 @@ async fn members_of_a_group_join_roll_and_leave_and_clients_keep_their_sessions(
     // It is listed as long as its members are there.
     let steps = json!([{ "id": "a", "tool": "pipe_who" }, { "id": "b", "tool": "far.who", "dependsOn": ["a"] }]);
     let output = json!({ "type": "object", "properties": {
-        "first": { "type": "string", "value": "{{.steps.a.output.text}}" },
-        "second": { "type": "string", "value": "{{.steps.b.output.text}}" },
+        "first": { "type": "string", "description": "The first.", "value": "{{.steps.a.output.text}}" },
+        "second": { "type": "string", "description": "The second.", "value": "{{.steps.b.output.text}}" },
     } });
     let everywhere =
         json!({ "name": "everywhere", "description": "Calls two members.", "steps": steps, "output": output });
