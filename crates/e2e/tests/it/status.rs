@@ -66,17 +66,18 @@ async fn remote_proxies_and_virtual_servers_whose_new_pods_cannot_start_say_so()
     let group = json!({ "groupRef": { "name": "g" }, "incomingAuth": { "type": "anonymous" } });
     home.create_kind("VirtualMCPServer", "v", group).await?;
     let overrides = json!({ "resourceOverrides": { "proxyDeployment": { "env": broken_proxy() } } });
-    let template =
-        json!({ "podTemplateSpec": { "spec": { "containers": [{ "name": "vmcp", "env": broken_proxy() }] } } });
-    for (kind, name, service, broken) in
-        [("MCPRemoteProxy", "far", "mcp-far-remote-proxy", overrides), ("VirtualMCPServer", "v", "vmcp-v", template)]
-    {
+    let missing = json!([{ "name": "vmcp", "image": "localhost/no-such-image:1" }]);
+    let template = json!({ "podTemplateSpec": { "spec": { "containers": missing } } });
+    for (kind, name, service, broken, why) in [
+        ("MCPRemoteProxy", "far", "mcp-far-remote-proxy", overrides, "`HTTPS_PROXY` is not the address"),
+        ("VirtualMCPServer", "v", "vmcp-v", template, "no-such-image"),
+    ] {
         home.condition(kind, name, "Ready", "True", "DeploymentReady").await?;
         let address = home.address_of(service).await?;
         home.kind(kind).patch(name, &PatchParams::default(), &Patch::Merge(json!({ "spec": broken }))).await?;
         let ready = home.condition(kind, name, "Ready", "False", "RolloutStalled").await?;
         let message = ready["message"].as_str().unwrap_or_default();
-        ensure!(message.contains("`HTTPS_PROXY` is not the address"), "{kind}: {message}");
+        ensure!(message.contains(why), "{kind}: {message}");
         home.phase(kind, name, "Ready").await?;
         ensure!(get(&address, "/health")?.0.starts_with("HTTP/1.1 200"), "the old pod of {kind} does not serve");
         let mended = json!({ "spec": { "resourceOverrides": null, "podTemplateSpec": null } });
