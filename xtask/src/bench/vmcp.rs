@@ -133,7 +133,7 @@ async fn round(arguments: &Arguments, way: &Way) -> Result<Round> {
     }
 }
 
-/// Calls one way for a while, whoever calls it as well.
+/// Calls one way for a while; other clients may call it at the same time.
 async fn round_alone(arguments: &Arguments, way: &Way) -> Result<Round> {
     let mut callers = Callers::connect(&way.url, arguments.connections).await?;
     callers.initialize().await?;

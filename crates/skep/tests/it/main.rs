@@ -29,6 +29,7 @@ mod vmcp_webhooks;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The result of a run.
 struct Run {
@@ -89,4 +90,18 @@ impl Run {
         assert_eq!((self.code, self.err.as_str()), (0, ""), "{}", self.out);
         &self.out
     }
+}
+
+/// Waits until something holds.
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + run::PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// How many lines a file has; none if it does not exist.
+fn line_count(path: &Path) -> usize {
+    std::fs::read_to_string(path).unwrap_or_default().lines().count()
 }

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::{line_count, wait_until};
+
 /// The timeout of every wait.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// The termination grace period of a pod.
@@ -297,24 +299,16 @@ fn an_audit_log_that_was_rotated_is_opened_again_on_a_hangup() {
     let (log, rotated) = (logs.path().join("audit.log"), logs.path().join("audit.log.1"));
     let audit = json!({ "audit_config": { "enabled": true, "logFile": log } });
     let mut proxy = Proxy::start_configured(&audit, &[], &[], (Stdio::null(), Stdio::null()));
-    let count = |path: &Path| std::fs::read_to_string(path).unwrap_or_default().lines().count();
-    let until = |what: &str, holds: &dyn Fn() -> bool| {
-        let deadline = Instant::now() + PATIENCE;
-        while !holds() {
-            assert!(Instant::now() < deadline, "{what}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    };
     proxy.list();
-    until("the first event", &|| count(&log) == 1);
+    wait_until("the first event", || line_count(&log) == 1);
     std::fs::rename(&log, &rotated).unwrap();
     proxy.list();
-    until("an event in the renamed file", &|| count(&rotated) == 2);
+    wait_until("an event in the renamed file", || line_count(&rotated) == 2);
     proxy.signal("-HUP");
-    until("a new file", &|| log.exists());
+    wait_until("a new file", || log.exists());
     proxy.list();
-    until("an event in the new file", &|| count(&log) == 1);
-    assert_eq!(count(&rotated), 2);
+    wait_until("an event in the new file", || line_count(&log) == 1);
+    assert_eq!(line_count(&rotated), 2);
     proxy.terminate();
     assert_eq!(proxy.ended(), Some(0), "a hangup does not end a proxy");
 }

@@ -1,18 +1,16 @@
 //! A call in flight, whose messages are translated on their way back.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use skep_mcp::Message;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::AbortHandle;
-use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use super::interim;
 use crate::error::CallError;
-use crate::replies::{InFlight, PendingResponse, Replies};
+use crate::relayed_call::RelayedCall;
+use crate::replies::{PendingResponse, Replies};
 use crate::upstream::BoxFuture;
 
 /// How long a server may take to end a call during which it was refused what it asked for.
@@ -36,13 +34,6 @@ pub(super) struct Relay {
     pub(super) beside: Option<mpsc::Receiver<Bytes>>,
     /// Fired when the client cancels the call.
     pub(super) cancelled: Option<oneshot::Receiver<()>>,
-}
-
-/// A call that the server has.
-#[derive(Debug)]
-struct RelayedCall {
-    inner: Option<Arc<dyn InFlight>>,
-    task: AbortHandle,
 }
 
 // === impl Relay ===
@@ -75,25 +66,8 @@ impl Relay {
             }
             .in_current_span(),
         );
-        let call = RelayedCall { inner, task: task.abort_handle() };
+        let call = RelayedCall::new(inner, task.abort_handle());
         Replies { interim, response: PendingResponse::new(response, Box::new(call)) }
-    }
-}
-
-// === impl RelayedCall ===
-
-impl InFlight for RelayedCall {
-    /// With the task ends the call at the server.
-    fn cancel(&self) {
-        self.task.abort();
-    }
-
-    fn is_sent(&self) -> bool {
-        self.inner.as_ref().is_none_or(|inner| inner.is_sent())
-    }
-
-    fn extended_deadline(&self, timeout: Duration) -> Option<Instant> {
-        self.inner.as_ref()?.extended_deadline(timeout)
     }
 }
 

@@ -1,14 +1,11 @@
 //! What a backend sends before a response, and the response: one task has both, so that none overtakes the other and none is lost.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use skep_mcp::{Id, Kind, Message};
-use skep_upstream::{InFlight, PendingResponse, Replies, SessionId};
+use skep_upstream::{PendingResponse, RelayedCall, Replies, SessionId};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::AbortHandle;
-use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use super::VirtualUpstream;
@@ -26,13 +23,6 @@ pub(super) struct Relay {
     pub(super) during: Option<Id>,
     pub(super) backend: Arc<Backend>,
     pub(super) times: Arc<CallTimes>,
-}
-
-/// A call that is relayed. With its task ends the call at the backend.
-#[derive(Debug)]
-struct RelayedCall {
-    inner: Option<Arc<dyn InFlight>>,
-    task: AbortHandle,
 }
 
 // === impl Relay ===
@@ -62,7 +52,7 @@ impl Relay {
             }
             .in_current_span(),
         );
-        let call = RelayedCall { inner, task: task.abort_handle() };
+        let call = RelayedCall::new(inner, task.abort_handle());
         Replies { interim: Some(interim), response: PendingResponse::new(responded, Box::new(call)) }
     }
 
@@ -76,21 +66,5 @@ impl Relay {
             // What a client takes to read is not the time of the backend.
             self.times.message(false);
         }
-    }
-}
-
-// === impl RelayedCall ===
-
-impl InFlight for RelayedCall {
-    fn cancel(&self) {
-        self.task.abort();
-    }
-
-    fn is_sent(&self) -> bool {
-        self.inner.as_ref().is_none_or(|inner| inner.is_sent())
-    }
-
-    fn extended_deadline(&self, timeout: Duration) -> Option<Instant> {
-        self.inner.as_ref()?.extended_deadline(timeout)
     }
 }

@@ -1,7 +1,7 @@
 //! Ports in manifests, broken files, servers that this version cannot run, and the file that the README runs.
 
 use super::*;
-use crate::repository;
+use crate::{line_count, repository, wait_until};
 
 /// Clients connect to the port in a server's manifest, and must not find another process there.
 #[test]
@@ -128,22 +128,14 @@ fn an_audit_log_of_a_run_that_was_rotated_is_opened_again_on_a_hangup() {
     let directory = tempfile::tempdir().unwrap();
     let file = write(directory.path(), "a.yaml", &demo_server("recorded", ", audit: {enabled: true}"));
     let (log, rotated) = (directory.path().join("audit.log"), directory.path().join("audit.log.1"));
-    let count = |path: &Path| std::fs::read_to_string(path).unwrap_or_default().lines().count();
-    let until = |what: &str, holds: &dyn Fn() -> bool| {
-        let deadline = Instant::now() + PATIENCE;
-        while !holds() {
-            assert!(Instant::now() < deadline, "{what}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    };
     let run = Running::start(&["-f", &file, "-o", "json", "--audit-log", log.to_str().unwrap()]);
     let url = run.about("recorded")["url"].as_str().unwrap().to_owned();
     call(&url);
-    until("the first event", &|| count(&log) == 1);
+    wait_until("the first event", || line_count(&log) == 1);
     std::fs::rename(&log, &rotated).unwrap();
     run.signal("-HUP");
-    until("a new file", &|| log.exists());
+    wait_until("a new file", || log.exists());
     call(&url);
-    until("an event in the new file", &|| count(&log) == 1);
-    assert_eq!((count(&rotated), run.stop().as_str()), (1, ""));
+    wait_until("an event in the new file", || line_count(&log) == 1);
+    assert_eq!((line_count(&rotated), run.stop().as_str()), (1, ""));
 }
