@@ -287,6 +287,23 @@ async fn a_list_that_cannot_be_evaluated_is_withheld() -> Result<()> {
     Ok(())
 }
 
+/// What a client unpacks may be a list, whatever it looks like before.
+#[tokio::test]
+async fn a_reply_that_is_compressed_is_withheld_whatever_its_status() -> Result<()> {
+    for status in [200, 400, 500] {
+        let web = web(SEEN, move |_: &Got| {
+            let head = Response::builder().status(status).header("content-type", "application/json");
+            head.header("content-encoding", "gzip").body(Body::full("\u{1f}packed: hidden")).unwrap()
+        })
+        .await?;
+        let answer = as_user(&web, "ada").ask(json!(1), "tools/list", json!({})).await?;
+        assert!(!answer.text().contains("hidden"), "{status}: {}", answer.text());
+        assert_eq!(answer.message()?["error"], json!({ "code": -32603, "message": "internal error" }), "{status}");
+        assert_eq!(answer.status, if status == 200 { 500 } else { status });
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn what_is_certainly_no_reply_passes_in_errors_and_in_events_of_other_names() -> Result<()> {
     for body in [r#"{"error":"invalid_token","error_description":"hidden"}"#, "hidden", r#"{"time":1}"#] {

@@ -9,6 +9,7 @@ use skep_net::body::{Intake, Limit, PASSING, collect_within};
 use skep_net::budget::{OverBudgetError, Purpose};
 use skep_net::{Body, BodyError};
 
+use super::stream::is_packed;
 use super::{Forward, RESPONSE};
 use crate::chain::reply::ReplyChain;
 use crate::exchange::Exchange;
@@ -48,12 +49,13 @@ impl Forward {
                 return json(StatusCode::BAD_GATEWAY, answer::internal(None));
             }
         };
-        // A list is one whatever its status. What is no reply may be forwarded, but not as a success.
+        // A list is one whatever its status. What is no reply may be forwarded, but not as a success; of what its client must unpack first
+        // that is not known.
         let body = message::without_byte_order_mark(body);
         let (start, length) = (body.as_ptr() as usize, body.len());
         let is_success = parts.status.is_success();
-        let is_none =
-            body.is_empty() || self.upstream.is_sse() && !may_hold_json(&body) || !is_success && is_not_a_reply(&body);
+        let is_other = || self.upstream.is_sse() && !may_hold_json(&body) || !is_success && is_not_a_reply(&body);
+        let is_none = body.is_empty() || !is_packed(&parts.headers) && is_other();
         match if is_none { Ok(body) } else { evaluated(replies, body).await } {
             Ok(body) => {
                 parts.headers.remove(header::CONTENT_LENGTH);
